@@ -163,7 +163,7 @@ lint: $(LIGHT)/.ready docs
 generate: $(LIGHT)/.ready
 	$(LIGHT)/bin/python -m tools.reference
 	$(LIGHT)/bin/python -m tools.readme
-	$(LIGHT)/bin/python -m dflash_deploy.monitoring
+	$(LIGHT)/bin/python -m dflash_deploy.features.monitoring
 
 # what the engines' own parsers know, in dflash_deploy/catalog: after a new release of an engine
 options: $(READY)

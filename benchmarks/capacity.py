@@ -1,4 +1,4 @@
-"""`plan --load` beside real users: one and two engines of llama.cpp, each at three loads.
+"""`capacity` beside real users: one and two engines of llama.cpp, each at three loads.
 
 Load and `bench` take turns, both engines at the same time, since they share two cores: each part of the load is
 simulated with the figures measured just before and after it, and with the users' real times of thought. Users who think
@@ -26,15 +26,15 @@ from benchmarks.rows import Row
 from dflash_deploy.assets import asset
 from dflash_deploy.bench.figures import quantile
 from dflash_deploy.bench.workload import load_prompts
-from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.measured import measured_service
-from dflash_deploy.capacity.simulation import Service, simulate, simulated_times, thoughts
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.features.capacity.load_text import UserLoad
+from dflash_deploy.features.capacity.measured import measured_service
+from dflash_deploy.features.capacity.operations import prompt_steps_of
+from dflash_deploy.features.capacity.simulation import Service, simulate, simulated_times, thoughts
 from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.operations.bench import last_figures
-from dflash_deploy.operations.capacity import prompt_steps_of
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env

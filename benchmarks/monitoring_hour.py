@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.replicas import deployed
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.monitoring.files import INTERVAL
+from dflash_deploy.features.monitoring.files import INTERVAL
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.monitored import Received, monitor, webhook

@@ -13,7 +13,7 @@ from math import isnan
 from pathlib import Path
 
 from dflash_deploy.bench.page import Series, html_page, lines, number
-from dflash_deploy.monitoring.dashboards import DASHBOARDS, Curve, Dashboard, Panel
+from dflash_deploy.features.monitoring.dashboards import DASHBOARDS, Curve, Dashboard, Panel
 from tests.support.prometheus import Prometheus
 
 DRAWN = ("overview", "speculative-decoding")

@@ -18,37 +18,54 @@ from typer.exceptions import TyperException
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
-from dflash_deploy.cli.examples import epilog
 from dflash_deploy.cli.streams import install
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.registry import features
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "init": ("init", "Write .env (with a fresh key) and compose.yaml for this machine."),
-    "plan": ("plan", "Show each setting and why, the engine command, memory and speed."),
-    "doctor": ("doctor", "Find what would keep the deployment from starting."),
-    "pull": ("pull", "Fetch target and drafter, verified, at the commits of dflash.lock."),
-    "render": ("render", "Write compose.yaml and the image's build context from .env."),
-    "up": ("up", "Start the engine, follow it while it loads, wait for an answer."),
-    "restart": ("rollback", "Stop the engine and start it with the settings of .env."),
-    "rollback": ("rollback", "Restore the settings of the last good start, and start them."),
-    "test": ("test", "Check answers, streaming, vision, the key, limits and drafts."),
-    "bench": ("bench", "Measure tokens/s, TTFT, TPOT, ITL and acceptance."),
-    "tune": ("tune", "Find the number of draft tokens that is fastest here."),
-    "connect": ("connect", "Print a client's configuration for this endpoint."),
-    "status": ("status", "Report whether the engine really answers."),
-    "logs": ("logs", "Print the engine's log, or pack a bundle for a report."),
-    "explain": ("explain", "Explain the log of any engine: cause, evidence, fix."),
-    "down": ("down", "Stop and remove the engine."),
-    "profiles": ("profiles", "Hardware that the catalog knows: list, show."),
-    "models": ("models", "Models with their drafters: list, show, convert."),
-    "keys": ("keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
-    "monitor": ("monitor", "Metrics and alerts: up, down, status, test, silence, export."),
-    "export": ("export", "The deployment elsewhere: kubernetes, compose, production-stack."),
-    "fleet": ("fleet", "Several machines over SSH: init, up, status, test, keys, down."),
-    "image": ("image", "The engine's image: build, verify, digest, sbom."),
-    "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
+PACKAGE = "dflash_deploy.cli"
+
+SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "Start": {
+        "init": (f"{PACKAGE}.init", "Write .env (with a fresh key) and compose.yaml for this machine."),
+        "plan": (f"{PACKAGE}.plan", "Show each setting and why, the engine command, memory and speed."),
+        "doctor": (f"{PACKAGE}.doctor", "Find what would keep the deployment from starting."),
+        "pull": (f"{PACKAGE}.pull", "Fetch target and drafter, verified, at the commits of dflash.lock."),
+        "up": (f"{PACKAGE}.up", "Start the engine, follow it while it loads, wait for an answer."),
+        "test": (f"{PACKAGE}.test", "Check answers, streaming, vision, the key, limits and drafts."),
+    },
+    "Use": {
+        "connect": (f"{PACKAGE}.connect", "Print a client's configuration for this endpoint."),
+        "keys": (f"{PACKAGE}.keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
+    },
+    "Measure": {
+        "bench": (f"{PACKAGE}.bench", "Measure tokens/s, TTFT, TPOT, ITL and acceptance."),
+        "tune": (f"{PACKAGE}.tune", "Find the number of draft tokens that is fastest here."),
+    },
+    "Operate": {
+        "status": (f"{PACKAGE}.status", "Report whether the engine really answers."),
+        "logs": (f"{PACKAGE}.logs", "Print the engine's log, or pack a bundle for a report."),
+        "explain": (f"{PACKAGE}.explain", "Explain the log of any engine: cause, evidence, fix."),
+        "down": (f"{PACKAGE}.down", "Stop and remove the engine."),
+        "restart": (f"{PACKAGE}.rollback", "Stop the engine and start it with the settings of .env."),
+        "rollback": (f"{PACKAGE}.rollback", "Restore the settings of the last good start, and start them."),
+    },
+    "More": {
+        "profiles": (f"{PACKAGE}.profiles", "Hardware that the catalog knows: list, show."),
+        "models": (f"{PACKAGE}.models", "Models with their drafters: list, show, convert."),
+        "image": (f"{PACKAGE}.image", "The engine's image: build, verify, digest, sbom."),
+        "render": (f"{PACKAGE}.render", "Write compose.yaml and the image's build context from .env."),
+        "schema": (f"{PACKAGE}.schema", "Print the JSON Schema of what a command prints with --json."),
+    },
 }
-"""Each command: the module in this package that has it under its name, and the first sentence of its help."""
+"""Commands of the core by the sections of `--help`: the module of each, and the first sentence of its help."""
+
+FEATURES: Mapping[str, tuple[str, str]] = {
+    name: command for feature in features() for name, command in feature.commands.items()
+}
+"""Commands of features, in the same form. They are in the last section."""
+
+COMMANDS = {name: command for section in (*SECTIONS.values(), FEATURES) for name, command in section.items()}
+"""All commands, in the order of `--help`."""
 
 
 NUMBERS = {"COLUMNS": "", "LINES": "", "COMP_CWORD": "0"}
@@ -62,6 +79,15 @@ class LazyGroup(TyperGroup):
         """The command that the arguments name, from its module, and the arguments that are left to it."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, load(name) if name is not None and found is not None else found, rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in their sections."""
+        widest = max(map(len, COMMANDS))
+        last = list(SECTIONS)[-1]
+        for title, section in SECTIONS.items():
+            names = [*section, *(FEATURES if title == last else ())]
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names])
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """The context of one call; wrong options are errors that can be shown."""
@@ -89,23 +115,27 @@ def _quoting_safely() -> Iterator[None]:
 @cache
 def load(name: str) -> Any:
     """Import a command's module, and return the command as Typer runs it. Building it again takes 10 ms."""
-    loaded = getattr(import_module(f"dflash_deploy.cli.{COMMANDS[name][0]}"), name)
+    loaded = getattr(import_module(COMMANDS[name][0]), name)
     if isinstance(loaded, typer.Typer):
         group = get_group(loaded)
         group.name = name
-        return _with_examples(group, name)
+        return _with_examples(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(loaded)
-    return _with_examples(get_command(alone), name)
+    return _with_examples(get_command(alone))
 
 
-def _with_examples(found: Any, name: str) -> Any:
+def _with_examples(found: Any) -> Any:
     """The command, and all within it, with examples at the end of their help."""
-    found.epilog = epilog(name)
+    about = getattr(getattr(found, "callback", None), "about", None)
+    if about is not None and about.examples:
+        from dflash_deploy.cli.command import examples
+
+        found.epilog = examples(*about.examples)
     # one that is made from the help is cut where the line ends
     found.short_help = found.short_help or " ".join((found.help or "").partition("\n\n")[0].split())
-    for word, inner in getattr(found, "commands", {}).items():
-        _with_examples(inner, f"{name} {word}")
+    for inner in getattr(found, "commands", {}).values():
+        _with_examples(inner)
     return found
 
 

@@ -47,7 +47,9 @@ Blocks = Annotated[bool, typer.Option(help="Print each measurement as `vllm benc
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
-@command
+@command(
+    starts_over=True, examples=("bench --baseline", "bench --workload code,chat --concurrency 1,8 --save run.json")
+)
 def bench(
     directory: Directory = HERE,
     workload: Workload = "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
@@ -25,16 +26,46 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 
 
-def command(function: Callable[P, Report]) -> Callable[P, None]:
+@dataclass(frozen=True)
+class About:
+    """What a command declares beside its options.
+
+    `name` is its full name, `examples` its two examples for the help, the simplest one first. `changes`: it changes
+    something, so lost output is a warning only. `starts_over`: nothing is kept if it is interrupted, and the settings
+    of `.env` are put back first.
+    """
+
+    name: str
+    examples: tuple[str, ...] = ()
+    changes: bool = False
+    starts_over: bool = False
+
+
+def command(
+    *, examples: tuple[str, ...] = (), changes: bool = False, starts_over: bool = False
+) -> Callable[[Callable[P, Report]], Callable[P, None]]:
     """Make a command from a function that returns a Report: print it, and exit with the right code."""
 
-    @functools.wraps(function)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        from dflash_deploy.cli.report import run_command
+    def declared(function: Callable[P, Report]) -> Callable[P, None]:
+        # `export_production__stack` is the command `export production-stack`
+        name = function.__name__.replace("__", "-").replace("_", " ")
+        about = About(name, examples, changes, starts_over)
 
-        run_command(function, *args, **kwargs)
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            from dflash_deploy.cli.report import run_command
 
-    return run
+            run_command(function, about, *args, **kwargs)
+
+        vars(run)["about"] = about
+        return run
+
+    return declared
+
+
+def examples(*shown: str) -> str:
+    """The end of a help text. `\\b` keeps the lines as they are."""
+    return "\n".join(("\b", "Examples:", *(f"  dflash-deploy {one}" for one in shown)))
 
 
 def terminal(*, json_stream: bool = False, results_on_stdout: bool = False) -> Terminal:
@@ -68,6 +99,12 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 }
 """What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
 
+RETIRED: Mapping[str, str] = {
+    "--load": "dflash-deploy capacity LOAD",
+    "--kubernetes": "dflash-deploy export test NAMESPACE",
+}
+"""Options that became commands, and what to write today."""
+
 _PREFIX = "Value error, "
 """What pydantic writes before the words of others."""
 
@@ -90,8 +127,9 @@ def _show_usage(problem: TyperException) -> None:
     said = problem.format_message()
     typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
     # an option without its value has no context
-    context = getattr(problem, "ctx", None)
-    typer.echo(f"  hint: `{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts", err=True)
+    context, retired = getattr(problem, "ctx", None), RETIRED.get(getattr(problem, "option_name", ""))
+    shows = f"`{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts"
+    typer.echo(f"  hint: {f'today it is `{retired}`' if retired else shows}", err=True)
 
 
 def _worded(problem: TyperException) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.connect import Connections
 
 
-@command
+@command(examples=("connect", "connect opencode --url http://box:8000"))
 def connect(
     client: Annotated[
         str,

@@ -7,16 +7,26 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.command import command, examples, terminal
 from dflash_deploy.cli.options import Json, size_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
-convert = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Convert a drafter to another format: gguf.")
+EXAMPLES = (
+    "models convert gguf ./drafter --target ./27b",
+    "models convert gguf ./drafter --target ./27b --quantize Q4_K_M",
+)
+
+convert = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Convert a drafter to another format: gguf.",
+    epilog=examples(*EXAMPLES),
+)
 
 
-@command
+@command(changes=True, examples=EXAMPLES)
 def models_convert_gguf(
     drafter: Annotated[Path, typer.Argument(help="Directory of the drafter: config.json and safetensors.")],
     target: Annotated[Path, typer.Option(help="Directory of its target: config.json and tokenizer files are enough.")],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim"}
 
 
-@command
+@command(examples=("doctor", "doctor --probe --json"))
 def doctor(
     directory: Directory = HERE,
     probe: Annotated[

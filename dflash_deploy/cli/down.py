@@ -9,7 +9,7 @@ from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Report
 
 
-@command
+@command(changes=True, examples=("down", "down --dir /srv/vision"))
 def down(directory: Directory = HERE, replica: Replica = None, as_json: Json = False) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
     from dflash_deploy.operations.down import stop

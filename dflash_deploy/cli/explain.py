@@ -20,7 +20,7 @@ CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log s
 NO_ENGINE = "none found: no line is one of vLLM, SGLang or llama.cpp, so this may not be the log of an engine"
 
 
-@command
+@command(examples=("explain engine.log", "explain - --json"))
 def explain(
     file: Annotated[Path, typer.Argument(help="The log, or - for standard input.")],
     exit_code: Annotated[

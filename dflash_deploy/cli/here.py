@@ -28,7 +28,7 @@ MEANS = {
 ENGINE = {"absent": "not running", "exited": "not running: its process has ended"}
 
 
-@command
+@command()
 def here() -> Report:
     """Show what this directory and this machine are, and the next command."""
     from dflash_deploy.operations.here import look

@@ -8,17 +8,20 @@ from typing import Annotated
 
 import typer
 
-from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.command import command, examples, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.serve.settings import Settings
 
 image = typer.Typer(
-    help="The engine's image: build, verify, digest, sbom.", no_args_is_help=True, rich_markup_mode=None
+    help="The engine's image: build, verify, digest, sbom.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=examples("image build", "image digest --pin"),
 )
 
 
-@command
+@command(changes=True, examples=("image build", "image build --dir /srv/vision"))
 def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Build the image of this deployment, on the base image that .env names."""
     from dflash_deploy.operations.image import build_image
@@ -28,7 +31,7 @@ def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
     return Report(asdict(built), shown)
 
 
-@command
+@command(examples=("image verify", "image verify --json"))
 def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Examine the image and let it prove that its engine carries DFlash."""
     from dflash_deploy.operations.image import verify_image
@@ -40,7 +43,7 @@ def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
     return Report(found.document(), (found.image, rows), failure=found.failure)
 
 
-@command
+@command(changes=True, examples=("image digest", "image digest --pin"))
 def image_digest(
     directory: Directory = HERE,
     pin: Annotated[bool, typer.Option("--pin", help=f"Write it to {Settings.dflash_base_image} in .env.")] = False,
@@ -54,7 +57,7 @@ def image_digest(
     return Report(found.document(), (f"base     {found.reference}", said))
 
 
-@command
+@command(examples=("image sbom", "image sbom --out sbom.json"))
 def image_sbom(
     directory: Directory = HERE,
     out: Annotated[Path | None, typer.Option(help="Write it to this file, instead of to standard output.")] = None,

@@ -43,7 +43,7 @@ Domain = Annotated[
 ]
 
 
-@command
+@command(changes=True, examples=("init", "init --profile rtx-3090 --models-dir /data/models"))
 def init(
     directory: Directory = HERE,
     profile: Profile = None,

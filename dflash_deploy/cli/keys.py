@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.command import command, option_of, terminal
+from dflash_deploy.cli.command import command, examples, option_of, terminal
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -62,10 +62,11 @@ keys = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     help="API keys of the endpoint: show, rotate, add, revoke, list, usage.",
+    epilog=examples("keys show", "keys add alice"),
 )
 
 
-@command
+@command(examples=("keys show", "keys show alice --reveal"))
 def keys_show(
     name: Annotated[
         str | None, typer.Argument(help="A further key instead of the first one.", show_default=False)
@@ -97,7 +98,7 @@ def keys_show(
     return Report(found.document(), shown)
 
 
-@command
+@command(changes=True, examples=("keys add alice", "keys add batch --in-flight 4 --tokens-per-minute 60000"))
 def keys_add(
     name: KeyName,
     directory: Directory = HERE,
@@ -120,7 +121,7 @@ def keys_add(
     return Report(done.document(), shown)
 
 
-@command
+@command(changes=True, examples=("keys revoke alice", "keys revoke alice --json"))
 def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
     """Remove a key. A running engine rejects it at once; requests that it began continue."""
     from dflash_deploy.operations.keys import revoke_key
@@ -130,7 +131,7 @@ def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = Fals
     return Report(done.document(), (f"revoked      {name}, in {done.deployment.env_file}", f"engine       {now}"))
 
 
-@command
+@command(examples=("keys list", "keys list --json"))
 def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
     """List the further keys with their scopes and limits."""
     from dflash_deploy.operations.keys import list_keys
@@ -146,7 +147,7 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
     return Report(found.document(), (drawn,))
 
 
-@command
+@command(examples=("keys usage", "keys usage --json"))
 def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Show requests and tokens of each key since the engine's start."""
     from dflash_deploy.operations.keys import usage_of_keys
@@ -176,7 +177,7 @@ def _opens(key: ApiKey) -> str:
     return ", ".join([OPENS[key.scope], *(f"at most {most} {what}" for what, most in limits.items() if most)])
 
 
-@command
+@command(changes=True, examples=("keys rotate", "keys rotate --json-stream"))
 def keys_rotate(
     directory: Directory = HERE,
     patience: Patience = PATIENCE,

@@ -15,7 +15,7 @@ from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput
 
 
-@command
+@command(examples=("logs --follow", "logs --bundle report.tar.gz"))
 def logs(
     file: Annotated[
         Path | None, typer.Argument(help="With --bundle: the file to write; else one in the current directory.")

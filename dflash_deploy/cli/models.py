@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli import options
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.options import Json, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from dflash_deploy.rules.table import Candidate
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, convert.", invoke_without_command=True, rich_markup_mode=None
+    help="Models with their drafters: list, show, convert.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
 )
 
 
@@ -31,7 +34,7 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
         models_list(profile=None, everything=False, as_json=as_json)
 
 
-@command
+@command(examples=("models list", "models list --profile rtx-5090"))
 def models_list(
     profile: Profile = None,
     everything: Annotated[bool, typer.Option("--all", help="Also those that are not compatible, and why.")] = False,
@@ -66,7 +69,7 @@ def _compatible(candidate: Candidate) -> tuple[str, ...]:
     return pair.name + marks, size, plan.engine.name, length, concurrency
 
 
-@command
+@command(examples=("models show qwen3.6-27b-fp8", "models show Qwen/Qwen3.6-27B-FP8 --json"))
 def models_show(
     name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=options.models)],
     as_json: Json = False,

@@ -163,6 +163,13 @@ def checks(incomplete: str) -> Iterable[str]:
     return (f"{written}{comma}{name}" for name in CHECKS if name not in taken)
 
 
+Only = Annotated[
+    str, typer.Option("--only", help="Checks to run, by name, with commas between.", autocompletion=checks)
+]
+
+Junit = Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)]
+
+
 @_completing
 def clients(incomplete: str) -> Iterable[str]:
     """Return the names of clients."""

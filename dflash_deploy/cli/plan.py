@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, note_if_new, terminal
-from dflash_deploy.cli.load import load_lines
 from dflash_deploy.cli.options import (
     GIB,
     HERE,
@@ -32,7 +31,6 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Report, Shown, Styled
-from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,20 +40,12 @@ if TYPE_CHECKING:
     from dflash_deploy.plan.result import Choice, Plan
 
 
-Load = Annotated[
-    str | None,
-    typer.Option(help="Show how many replicas a load needs: users=200,think=30s,in=1500,out=500,p95_ttft=2s."),
-]
-Figures = Annotated[
-    Path | None, typer.Option(help="For --load: a file of `bench --save`; else the last run here.", dir_okay=False)
-]
-Page = Annotated[Path | None, typer.Option(help="For --load: write the curves, one HTML file.", dir_okay=False)]
 AskEngine = Annotated[
     bool, typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights.")
 ]
 
 
-@command
+@command(examples=("plan --ask-engine", "plan --profile dgx-spark --goal throughput"))
 def plan(
     directory: Directory = HERE,
     profile: Profile = None,
@@ -70,29 +60,19 @@ def plan(
     node_rank: Rank = None,
     master_addr: Master = None,
     replicas: Replicas = None,
-    load: Load = None,
-    figures: Figures = None,
-    report: Page = None,
     ask_engine: AskEngine = False,
     as_json: Json = False,
 ) -> Report:
-    """Show each setting and why, the engine command, memory and speed. Writes nothing but the file of --report.
+    """Show each setting and why, the engine command, memory and speed. Writes nothing.
 
     `--ask-engine`: the installed engine, or a container of the image, decides from config.json and its own code. It
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
     refuses.
     """
-    from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.plan import plan as run_plan
     from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
-    if load is None and (figures or report):
-        raise BadInput("--figures and --report belong to --load", hint="add --load, or leave them out")
-    if load is not None and ask_engine:
-        raise BadInput("--load and --ask-engine exclude each other", hint="run `plan` twice")
-    if report is not None:
-        check_output(report)
     choice = Choice(
         profile=profile,
         model=model,
@@ -109,14 +89,6 @@ def plan(
     )
     found = run_plan(directory, choice)
     note_if_new(directory)
-    if load is not None:
-        from dflash_deploy.operations.capacity import capacity
-
-        needed = capacity(directory, load, choice, figures=figures, report=report)
-        wrote = (f"wrote {report}",) if report else ()
-        return Report(
-            found.document() | {"load": needed.document()}, (*load_lines(needed), *wrote), found.plan.findings
-        )
     asked = _ask(directory, choice) if ask_engine else None
     made = asked.plan if asked else found.plan
     document = found.document() | ({"asked": asked.document()} if asked else {})

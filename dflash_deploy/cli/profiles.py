@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli import options
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.recipes import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.models import ProfileFit
 
 profiles = typer.Typer(
-    help="Hardware that the catalog knows: list, show.", invoke_without_command=True, rich_markup_mode=None
+    help="Hardware that the catalog knows: list, show.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog=examples("profiles", "profiles show rtx-3090"),
 )
 
 
@@ -31,7 +34,7 @@ def _list_them(context: typer.Context, as_json: Json = False) -> None:
         profiles_list(as_json=as_json)
 
 
-@command
+@command(examples=("profiles list", "profiles list --json"))
 def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
     from dflash_deploy.operations.models import profiles
@@ -45,7 +48,7 @@ def profiles_list(as_json: Json = False) -> Report:
     return Report({"profiles": rows}, (drawn, "", hint))
 
 
-@command
+@command(examples=("profiles show rtx-3090", "profiles show dgx-spark-x2 --json"))
 def profiles_show(
     name: Annotated[str, typer.Argument(help="A profile.", autocompletion=options.profiles)], as_json: Json = False
 ) -> Report:

@@ -23,7 +23,7 @@ _RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)
 _NOTHING = Report({"models": []}, ("both models come with dflash-deploy: nothing to fetch",))
 
 
-@command
+@command(changes=True, examples=("pull", "pull --offline --verify"))
 def pull(
     directory: Directory = HERE,
     offline: Annotated[

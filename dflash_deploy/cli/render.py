@@ -7,7 +7,7 @@ from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
 
 
-@command
+@command(changes=True, examples=("render", "render --dir /srv/vision"))
 def render(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Write compose.yaml and the image's build context from .env. `up` does the same by itself."""
     from dflash_deploy.operations.plan import render as run_render

@@ -23,6 +23,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dflash_deploy.cli.command import About
 from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.options import HERE
 from dflash_deploy.cli.shown import Grid, Report, Shown, Styled, shortened, visible, visible_json
@@ -104,53 +105,10 @@ PIPE_WIDTH = 240
 LONGEST_DETAIL = 100_000
 """Characters of an error's detail, such as the end of a log."""
 
-CHANGING = frozenset(
-    {
-        "init",
-        "pull",
-        "render",
-        "up",
-        "down",
-        "restart",
-        "rollback",
-        "tune",
-        "keys_add",
-        "keys_revoke",
-        "keys_rotate",
-        "models_convert_gguf",
-        "export_kubernetes",
-        "export_compose",
-        "export_production__stack",
-        "monitor_up",
-        "monitor_down",
-        "monitor_silence",
-        "monitor_export",
-        "fleet_init",
-        "fleet_up",
-        "fleet_down",
-        "fleet_restart",
-        "fleet_watch",
-        "fleet_weights",
-        "fleet_take",
-        "fleet_offer",
-        "fleet_accept",
-        "fleet_route",
-        "fleet_keys_add",
-        "fleet_keys_revoke",
-        "fleet_keys_rotate",
-        "image_build",
-        "image_digest",
-    }
-)
-"""Commands that change something: they succeeded even if their output is lost."""
-
-STARTING_OVER = frozenset({"test", "bench", "tune"})
-"""Commands of which nothing is kept if they are interrupted. They put `.env`'s settings back first."""
-
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> None:
+def run_command(function: Callable[P, Report], about: About, *args: P.args, **kwargs: P.kwargs) -> None:
     """Call a command, print its report, and exit with its code. Raises typer.Exit."""
     as_json, in_lines = bool(kwargs.get("as_json")), bool(kwargs.get("json_stream"))
     known: list[Secret] = []
@@ -159,25 +117,23 @@ def run_command(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs
         with _warnings_shown(Redactor(known)):
             report = _outcome(function, *args, **kwargs)
     except KeyboardInterrupt:
-        report = Report(failure=interrupted(function.__name__))
+        report = Report(failure=interrupted(about))
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
-    # `export_production__stack` is the command `export production-stack`
-    name = function.__name__.replace("__", "-").replace("_", " ")
-    report = _cut(report, name, redact)
+    report = _cut(report, about.name, redact)
     if as_json or in_lines:
-        whole = document(name, report.data, report.findings, report.failure)
+        whole = document(about.name, report.data, report.findings, report.failure)
         print_json({"event": "result", **whole} if in_lines else whole, redact, in_lines=in_lines)
     else:
         _show(report.shown, redact)
-    report = _delivered(report, function.__name__)
+    report = _delivered(report, about)
     _explain(report, redact)
     raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
 
 
-def interrupted(name: str) -> Interrupted:
+def interrupted(about: About) -> Interrupted:
     """The failure of a command that Ctrl-C ended, with what running it again does."""
-    if name in STARTING_OVER:
+    if about.starts_over:
         return Interrupted("nothing was kept: the same command starts over")
     return Interrupted()
 
@@ -204,7 +160,7 @@ def _cut(report: Report, name: str, redact: Redact) -> Report:
     return report
 
 
-def _delivered(report: Report, name: str) -> Report:
+def _delivered(report: Report, about: About) -> Report:
     """The report as it ends: that the output was lost is a failure, unless the command changed something.
 
     A reader that has ended, such as `head`, wanted no more.
@@ -213,7 +169,7 @@ def _delivered(report: Report, name: str) -> Report:
     if problem is None or problem.errno == errno.EPIPE or report.failure is not None:
         return report
     said = f"standard output cannot be written: {problem.strerror}"
-    if name in CHANGING:
+    if about.changes:
         note(f"warning: {said}; the command itself succeeded")
         return report
     return replace(report, failure=PreflightRefused(said, hint="free disk space (`df -h`), or write it elsewhere"))

@@ -8,7 +8,7 @@ from dflash_deploy.cli.shown import Report
 from dflash_deploy.startup import PATIENCE
 
 
-@command
+@command(changes=True, examples=("rollback", "rollback --json"))
 def rollback(
     directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
 ) -> Report:
@@ -24,7 +24,7 @@ def rollback(
     return Report(data, shown, failure=done.failure)
 
 
-@command
+@command(changes=True, examples=("restart", "restart --dir /srv/vision"))
 def restart(
     directory: Directory = HERE,
     replica: Replica = None,

@@ -12,7 +12,7 @@ from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 
-@command
+@command(examples=("schema", "schema keys rotate"))
 def schema(
     document: Annotated[
         list[str] | None,
@@ -21,7 +21,8 @@ def schema(
 ) -> Report:
     """Print the JSON Schema of what a command prints with --json."""
     # pydantic and the catalog: not for --help
-    from dflash_deploy.schemas import NAMES, schema_of
+    from dflash_deploy.schemas.every import NAMES
+    from dflash_deploy.schemas.generate import schema_of
 
     if not document:
         return Report(shown=NAMES)

@@ -22,7 +22,7 @@ LONGEST_PAUSE = 86_400
 """Seconds between two repeats of --watch: a day."""
 
 
-@command
+@command(examples=("status", "status --since 2h"))
 def status(
     directory: Directory = HERE,
     every: Annotated[

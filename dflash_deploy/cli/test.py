@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Replica, SameAnswers, SameAnswersUrl, checks
+from dflash_deploy.cli.options import (
+    HERE,
+    Directory,
+    Json,
+    Junit,
+    KeyFile,
+    Only,
+    Replica,
+    SameAnswers,
+    SameAnswersUrl,
+)
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
@@ -17,33 +26,18 @@ from dflash_deploy.startup import PATIENCE
 if TYPE_CHECKING:
     from dflash_deploy.operations.test import Tested
 
-Only = Annotated[
-    str, typer.Option("--only", help="Checks to run, by name, with commas between.", autocompletion=checks)
-]
-
 
 Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
-Kubernetes = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMESPACE",
-        help="The pods of `export kubernetes` in this namespace, through kubectl, and whether they are the same.",
-    ),
-]
-Export = Annotated[str, typer.Option(help="The export's --name, if the namespace has several.")]
 Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
-Junit = Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
 
 
-@command
+@command(starts_over=True, examples=("test", "test --url http://box:8000 --key-file key.txt"))
 def test(
     directory: Directory = HERE,
     only: Only = "",
     replica: Replica = None,
     url: Url = None,
-    kubernetes: Kubernetes = None,
-    name: Export = "",
     key_file: KeyFile = None,
     model: Served = "",
     baseline: SameAnswers = False,
@@ -52,24 +46,19 @@ def test(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Check answers, streaming, vision, the key, limits and drafts. --url and --kubernetes need no deployment."""
+    """Check answers, streaming, vision, the key, limits and drafts. --url needs no deployment."""
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
-    from dflash_deploy.operations.export_test import test_kubernetes
     from dflash_deploy.operations.test import test as run_test
     from dflash_deploy.operations.test import test_url
 
-    _check_url(url, named=bool(model), keyed=bool(key_file), pods=kubernetes is not None, baseline=baseline)
-    _check_pods(kubernetes, name, alone=not (url or baseline or baseline_url or replica))
+    _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
     if junit is not None:
         # before minutes of checks, not after
         check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
-    if kubernetes is not None:
-        given = key_in(key_file) if key_file else None
-        done = test_kubernetes(kubernetes, name=name, key=given, only=names, reporter=reporter)
-    elif url is not None:
+    if url is not None:
         key = key_in(key_file)
         done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:
@@ -84,32 +73,22 @@ def test(
         )
     if junit is not None:
         done.write_junit(junit)
-    return Report(done.document(), () if done.failure else _shown(done), failure=done.failure)
+    return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)
 
 
-def _check_url(url: str | None, *, named: bool, keyed: bool, pods: bool, baseline: bool) -> None:
+def _check_url(url: str | None, *, options: bool, baseline: bool) -> None:
     """Refuse options that belong to --url without it, and a restart of an endpoint by its URL."""
-    if url is None and (named or (keyed and not pods)):
+    if url is None and options:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
-    if url is not None and baseline and not pods:
+    if url is not None and baseline:
         raise BadInput(
             "an endpoint without a deployment cannot be restarted",
             hint="name a second one without speculative decoding: --baseline-url",
         )
 
 
-def _check_pods(namespace: str | None, name: str, *, alone: bool) -> None:
-    """Refuse what belongs to --kubernetes without it, and what another endpoint has beside it."""
-    if namespace is None and name:
-        raise BadInput("--name belongs to --kubernetes", hint="add the namespace: --kubernetes NAMESPACE")
-    if namespace is not None and not alone:
-        raise BadInput(
-            "--kubernetes checks all pods of an export as they run",
-            hint="leave out --url, --baseline, --baseline-url and --replica",
-        )
-
-
-def _shown(done: Tested) -> tuple[str, ...]:
+def tested_lines(done: Tested) -> tuple[str, ...]:
+    """The lines of a test that passed."""
     ran, skipped = len(done.report.checks), len(done.report.skipped)
     rate, length, deployment = done.tokens_per_second, done.acceptance_length, done.deployment
     return (

@@ -54,7 +54,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that wo
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")]
 
 
-@command
+@command(changes=True, starts_over=True, examples=("tune --dry-run", "tune --workload code --yes"))
 def tune(
     directory: Directory = HERE,
     workload: Mixture = "",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dflash_deploy.startup.start import Ready
 
 
-@command
+@command(changes=True, examples=("up", "up --fix --patience 1800"))
 def up(
     directory: Directory = HERE,
     patience: Patience = PATIENCE,

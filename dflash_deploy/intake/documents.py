@@ -181,7 +181,7 @@ class BenchConditions(Document):
 
 
 class BenchRun(Document):
-    """The figures of a run of `bench` that `plan --load` reads."""
+    """The figures of a run of `bench` that `capacity` reads."""
 
     measured: BenchConditions
     rows: Annotated[list[BenchRow], Field(max_length=10_000)]

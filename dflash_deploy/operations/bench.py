@@ -34,7 +34,7 @@ from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.silences import MEASURING, silenced_work
+from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
@@ -73,7 +73,7 @@ LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
 
 
 def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:
-    """Keep the document of a run of `bench`, for `plan --load`. Raises OSError if it cannot be written.
+    """Keep the document of a run of `bench`, for `capacity`. Raises OSError if it cannot be written.
 
     `baseline`: it measured one engine of this deployment without speculative decoding too, which `monitor` compares
     with until the next such run.
@@ -256,7 +256,7 @@ class Deployed:
             stack.enter_context(command_lock(self.deployment, "bench"))
             if self.others:
                 # both halves without the requests of clients
-                stack.enter_context(silenced_work(self.deployment, "bench", reporter, MEASURING))
+                stack.enter_context(engine_work(self.deployment, "bench", reporter, MEASURING))
                 stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
@@ -498,7 +498,7 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
         baseline = one and any(row.speculation == "off" for row in done.rows)
         keep_figures(target.deployment, _saved(done, target), baseline=baseline)
     except OSError as problem:
-        reporter.note(f"the figures are not kept for `plan --load`: {problem.strerror}")
+        reporter.note(f"the figures are not kept for `capacity`: {problem.strerror}")
 
 
 def _saved(done: Benchmark, target: BenchTarget) -> str:

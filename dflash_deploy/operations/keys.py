@@ -23,7 +23,7 @@ from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.key_file import key_with, refuse_fleet
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
-from dflash_deploy.operations.silences import silenced_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_as_running, plan_of, plan_to_stop
 from dflash_deploy.redact import Redactor, Secret, generate_key
@@ -90,7 +90,7 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
             # else no host of a fleet has an engine with it
             refuse_fleet(old, "rotate")
         if is_up(runtime_for(old, plan_to_stop(old))):
-            with silenced_work(old, "keys rotate", reporter):
+            with engine_work(old, "keys rotate", reporter):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)
             record(rotation.deployment, "key", "keys rotate", "the API key was replaced; the engine restarted")
             return Replaced(old, rotation.deployment, rotation)

@@ -91,7 +91,6 @@ class Planned:
                 "published": [speed.model_dump() for speed in self.published],
                 "mtp_head": self.head or None,
             },
-            "load": None,
             "asked": None,
         }
 

@@ -17,25 +17,20 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
-
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.client.monitoring import LOOK_BACK, MonitoringApi
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.front import seen_workers
 from dflash_deploy.deployment.journal import events
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.runtime.monitoring import PROMETHEUS_PROGRAM
-from dflash_deploy.runtime.monitoring import address_of as monitoring_address
+from dflash_deploy.registry import features
 from dflash_deploy.runtime.protocol import EngineState, Runtime
 from dflash_deploy.runtime.select import domain_door, door_before, runtime_for, several_runtime
 from dflash_deploy.serve.gateway.keys import LIVENESS
@@ -386,13 +381,6 @@ def watch(directory: Path) -> Iterator[Watched]:
         yield Watched(endpoint, deployment.redact, runtime_for(deployment, plan), Watch())
 
 
-MOST_SAMPLES = 1000
-"""Points in time at which Prometheus is asked whether an alert fired."""
-
-FINEST = 15
-"""Seconds between two of them; more often Prometheus does not look."""
-
-
 @dataclass(frozen=True)
 class Event:
     """Something that happened. `command` caused it; empty if no command did."""
@@ -438,43 +426,11 @@ def history(directory: Path, seconds: float) -> History:
         Event(datetime.fromisoformat(one.at), one.event, one.command, one.text)
         for one in events(deployment, since, _raised)
     )
-    fired = _alerts(deployment, since, now)
-    found = sorted([*journal, *(fired or ())], key=lambda one: one.at)
-    return History(since, found, fired is not None)
+    seen = [feature.events(deployment, since, now) for feature in features() if feature.events]
+    fired = [Event(one.at, "alert", "", one.text) for more in seen for one in more or ()]
+    found = sorted([*journal, *fired], key=lambda one: one.at)
+    return History(since, found, any(more is not None for more in seen))
 
 
 def _raised(problem: FileRefused) -> None:
     raise problem
-
-
-def _alerts(deployment: Deployment, since: datetime, now: datetime) -> list[Event] | None:
-    """When alerts began and ended; `None` if Prometheus does not run or does not answer."""
-    address = monitoring_address(deployment, PROMETHEUS_PROGRAM)
-    if not address:
-        return None
-    step = max(FINEST, int((now - since).total_seconds() // MOST_SAMPLES))
-    try:
-        with MonitoringApi(address) as api:
-            fired = api.alerts_between(since, now, step)
-    except (httpx.HTTPError, Invalid):
-        return None
-    return [event for name, instance, times in fired for event in _spans(name, instance, times, step, (since, now))]
-
-
-def _spans(
-    name: str, instance: str, times: Sequence[float], step: int, window: tuple[datetime, datetime]
-) -> Iterator[Event]:
-    """The begin and the end of each time without a gap in which an alert fired.
-
-    `times` are those of `MonitoringApi.alerts_between`. An alert that fired at the begin of the window began before.
-    """
-    since, now = window
-    later = 0 if step > LOOK_BACK else step
-    where = f" at {instance}" if instance else ""
-    starts = [one for index, one in enumerate(times) if not index or one - times[index - 1] > 1.5 * step]
-    ends = [one for index, one in enumerate(times) if index + 1 == len(times) or times[index + 1] - one > 1.5 * step]
-    for began, ended in zip(starts, ends, strict=True):
-        fires = "already fires" if began - since.timestamp() < step / 2 else "fires"
-        yield Event(datetime.fromtimestamp(began, UTC), "alert", "", f"{name} {fires}{where}")
-        if now.timestamp() - ended > 2 * step:
-            yield Event(datetime.fromtimestamp(ended + later, UTC), "alert", "", f"{name} has ended{where}")

@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.schemas.common import ErrorData, FindingData
+from dflash_deploy.schemas.every import DOCUMENTS
 from dflash_deploy.schemas.running import ProgressData
-from dflash_deploy.schemas.table import DOCUMENTS, PROGRESS, CommandData
+from dflash_deploy.schemas.table import PROGRESS, CommandData
 
 Schema = dict[str, Any]
 

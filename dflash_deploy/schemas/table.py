@@ -1,4 +1,4 @@
-"""Which `data` each command prints."""
+"""Which `data` each command of the core prints."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.schemas import (
-    explaining,
-    exporting,
-    fleets,
-    images,
-    keys,
-    listing,
-    measuring,
-    monitoring,
-    planning,
-    running,
-    tuning,
-    weights,
-)
+from dflash_deploy.schemas import explaining, images, keys, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -40,7 +27,7 @@ class CommandData:
     streams: bool = False
 
 
-DOCUMENTS: Mapping[str, CommandData] = {
+CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,)),
     "plan": CommandData((planning.PlanData,)),
     "doctor": CommandData((planning.DoctorData,)),
@@ -75,33 +62,8 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "keys list": CommandData((keys.KeysListData,)),
     "keys usage": CommandData((keys.KeysUsageData,)),
     "keys rotate": CommandData((keys.KeysRotateData,), streams=True),
-    "monitor up": CommandData((monitoring.MonitorStateData,)),
-    "monitor down": CommandData((monitoring.MonitorDownData,)),
-    "monitor status": CommandData((monitoring.MonitorStateData,)),
-    "monitor test": CommandData((monitoring.MonitorTestData,)),
-    "monitor silence": CommandData((monitoring.MonitorSilenceData,)),
-    "monitor export": CommandData((monitoring.MonitorExportData,)),
-    "export kubernetes": CommandData((exporting.ExportKubernetesData, exporting.ExportCheckData)),
-    "export production-stack": CommandData((exporting.ExportProductionStackData, exporting.ExportCheckData)),
-    "export compose": CommandData((exporting.ExportComposeData, exporting.ExportCheckData)),
-    "fleet init": CommandData((fleets.FleetInitData,)),
-    "fleet up": CommandData((fleets.FleetData,)),
-    "fleet status": CommandData((fleets.FleetData,)),
-    "fleet test": CommandData((fleets.FleetData,)),
-    "fleet down": CommandData((fleets.FleetData,)),
-    "fleet restart": CommandData((fleets.FleetData,)),
-    "fleet facts": CommandData((fleets.FleetFactsData,)),
-    "fleet route": CommandData((fleets.FleetRouteData,), streams=True),
-    "fleet accept": CommandData((fleets.FleetAcceptData,), streams=True),
-    "fleet keys add": CommandData((fleets.FleetKeysData,)),
-    "fleet keys rotate": CommandData((fleets.FleetKeysData,)),
-    "fleet keys revoke": CommandData((fleets.FleetKeysData,)),
-    "fleet keys usage": CommandData((fleets.FleetUsageData,)),
-    "fleet weights": CommandData((fleets.FleetWeightsData,)),
-    "fleet take": CommandData((weights.PullData,), streams=True),
-    "fleet offer": CommandData((fleets.FleetOfferData,), streams=True),
     "image build": CommandData((images.ImageBuildData,)),
     "image verify": CommandData((images.ImageVerifyData,)),
     "image digest": CommandData((images.ImageDigestData,)),
 }
-"""Every command with `--json`, by its full name."""
+"""Every command of the core with `--json`, by its full name."""

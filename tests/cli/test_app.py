@@ -12,7 +12,7 @@ from dflash_deploy.cli.app import COMMANDS
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_summary_is_the_first_sentence_of_the_command_s_own_help(name: str) -> None:
     module, summary = COMMANDS[name]
-    loaded = getattr(import_module(f"dflash_deploy.cli.{module}"), name)
+    loaded = getattr(import_module(module), name)
     own = loaded.info.help if isinstance(loaded, typer.Typer) else inspect.getdoc(loaded)
     first, _, rest = " ".join(str(own).split()).partition(". ")
     assert summary == (f"{first}." if rest else first)

@@ -11,6 +11,7 @@ import pytest
 
 from dflash_deploy import __version__
 from dflash_deploy.cli import report
+from dflash_deploy.cli.command import About
 from dflash_deploy.cli.defect import ISSUES, LONGEST_MESSAGE
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
@@ -114,11 +115,9 @@ def test_what_is_no_defect_is_not_shown_as_one(box: Path, raising: str, code: Ex
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "hint"), [("test", "starts over"), ("bench", "starts over"), ("up", "to continue")]
-)
-def test_ctrl_c_says_whether_the_same_command_continues(command: str, hint: str) -> None:
-    assert hint in report.interrupted(command).hint
+@pytest.mark.parametrize(("starts_over", "hint"), [(True, "starts over"), (False, "to continue")])
+def test_ctrl_c_says_whether_the_same_command_continues(starts_over: bool, hint: str) -> None:
+    assert hint in report.interrupted(About("up", starts_over=starts_over)).hint
 
 
 @pytest.mark.parametrize(("where", "code"), [("raise RuntimeError(KEY)", 1), ("raise KeyboardInterrupt", 130)])

@@ -15,8 +15,8 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError, ExitCode
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.operations.export import export_kubernetes
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.operations import export_kubernetes
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.api_keys import api_keys

@@ -11,8 +11,8 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, ExitCode
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.operations.export import check_production_stack, export_kubernetes, export_production_stack
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.operations import check_production_stack, export_kubernetes, export_production_stack
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.cli import dflash, edit_env, initialise

@@ -8,12 +8,12 @@ import pytest
 from dflash_deploy.deployment import front
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable, NotPossible
-from dflash_deploy.fleet import each
-from dflash_deploy.fleet.ssh import NO_ROUTER
-from dflash_deploy.operations import fleet_host
-from dflash_deploy.operations.fleet import fleet_down, fleet_status
-from dflash_deploy.operations.fleet_host import fleet_route
-from dflash_deploy.operations.fleet_up import fleet_restart, fleet_up
+from dflash_deploy.features.fleet import each
+from dflash_deploy.features.fleet import host as fleet_host
+from dflash_deploy.features.fleet.host import fleet_route
+from dflash_deploy.features.fleet.operations import fleet_down, fleet_status
+from dflash_deploy.features.fleet.ssh import NO_ROUTER
+from dflash_deploy.features.fleet.up import fleet_restart, fleet_up
 from dflash_deploy.operations.reporter import Silent
 from dflash_deploy.serve.router.files import RoutedEngine
 from tests.support.cli import initialise

@@ -12,12 +12,12 @@ from dflash_deploy.cli.command import terminal
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.keys import begun_handover, digest_of, keys_file, unfinished_handover, write_keys
 from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
-from dflash_deploy.fleet import each
-from dflash_deploy.fleet.file import WantedKeys
-from dflash_deploy.operations import fleet_keys
-from dflash_deploy.operations.fleet import fleet_down
-from dflash_deploy.operations.fleet_keys import fleet_accept, fleet_add_key, fleet_revoke_key, fleet_rotate_key
-from dflash_deploy.operations.fleet_up import fleet_up
+from dflash_deploy.features.fleet import each
+from dflash_deploy.features.fleet import keys as fleet_keys
+from dflash_deploy.features.fleet.file import WantedKeys
+from dflash_deploy.features.fleet.keys import fleet_accept, fleet_add_key, fleet_revoke_key, fleet_rotate_key
+from dflash_deploy.features.fleet.operations import fleet_down
+from dflash_deploy.features.fleet.up import fleet_up
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
 from dflash_deploy.serve.gateway.keys import accepted, read_accepted

@@ -8,12 +8,12 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment, owe_start, owed_start
 from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit
-from dflash_deploy.fleet import each
-from dflash_deploy.operations import fleet_change
-from dflash_deploy.operations.fleet import fleet_down
-from dflash_deploy.operations.fleet_change import MOST_FAILURES, RankWatch, fleet_watch
-from dflash_deploy.operations.fleet_hosts import open_fleet
-from dflash_deploy.operations.fleet_up import fleet_up
+from dflash_deploy.features.fleet import change as fleet_change
+from dflash_deploy.features.fleet import each
+from dflash_deploy.features.fleet.change import MOST_FAILURES, RankWatch, fleet_watch
+from dflash_deploy.features.fleet.operations import fleet_down
+from dflash_deploy.features.fleet.settings import open_fleet
+from dflash_deploy.features.fleet.up import fleet_up
 from dflash_deploy.operations.reporter import SILENT
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else

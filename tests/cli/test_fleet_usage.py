@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import EngineNotReady, ExitCode
-from dflash_deploy.operations.fleet import fleet_usage_of_keys
+from dflash_deploy.features.fleet.operations import fleet_usage_of_keys
 from tests.support.cli import initialise, invoke
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, nothing_else
 

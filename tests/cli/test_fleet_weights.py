@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import DownloadFailed
-from dflash_deploy.fleet.hosts import RemoteFacts
-from dflash_deploy.operations.fleet_hosts import open_fleet
-from dflash_deploy.operations.fleet_weights import BroughtWeights, move_weights
+from dflash_deploy.features.fleet.prepare import RemoteFacts
+from dflash_deploy.features.fleet.settings import open_fleet
+from dflash_deploy.features.fleet.weights import BroughtWeights, move_weights
 from dflash_deploy.operations.reporter import SILENT
 from dflash_deploy.weights.lock import Lock
 from tests.support.cli import initialise

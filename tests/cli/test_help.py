@@ -13,19 +13,23 @@ from tests.support.cli import dflash, initialise
 PROGRAM = "import sys; sys.argv[0] = 'dflash-deploy'; from dflash_deploy.cli.app import main; main()"
 
 
+FEATURES = {f"dflash_deploy.features.{name}" for name in ("capacity", "export", "fleet", "monitoring")}
+REGISTERED = {"dflash_deploy.registry", "dflash_deploy.features", *FEATURES}
+
+
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_neither_a_command_nor_rich_is_imported(option: str) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "dflash_deploy", option]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "dflash_deploy.cli.app" in imported
-    modules = ("app", "examples", "streams")
-    ours = {"dflash_deploy.cli", *(f"dflash_deploy.cli.{name}" for name in modules), "dflash_deploy.errors"}
+    ours = {f"dflash_deploy.{name}" for name in ("cli", "cli.app", "cli.streams", "errors", "registry")}
+    # features are imported by name, which is not listed; all that they import is
     assert {name for name in imported if name.startswith("dflash_deploy.")} == ours
     assert not {name for name in imported if name.split(".")[0] in {"rich", "pydantic", "httpx", "docker", "yaml"}}
 
 
-DECLARATIONS = {
+DECLARATIONS = REGISTERED | {
     "dflash_deploy.errors",
     "dflash_deploy.operations",
     "dflash_deploy.operations.reporter",
@@ -52,9 +56,10 @@ def imported_by(*arguments: str, at: Path) -> set[str]:
 @pytest.mark.parametrize("command", [*COMMANDS, "keys rotate", "models convert gguf", "image build"])
 def test_the_help_of_a_command_imports_its_options_and_none_of_its_work(command: str, tmp_path: Path) -> None:
     imported = imported_by(*command.split(), "--help", at=tmp_path)
-    assert f"dflash_deploy.cli.{COMMANDS[command.split(maxsplit=1)[0]][0]}" in imported
+    assert COMMANDS[command.split(maxsplit=1)[0]][0] in imported
     ours = {name for name in imported if name.startswith("dflash_deploy.")}
-    assert {name for name in ours if name.split(".")[1] not in {"cli", "serve"}} <= DECLARATIONS
+    declared = DECLARATIONS | {f"{name}.commands" for name in FEATURES}
+    assert {name for name in ours if name.split(".")[1] not in {"cli", "serve"}} <= declared
     assert not ours & TERMINAL
     assert not {
         name for name in imported if name in {"rich", "httpx", "docker", "yaml", "asyncio", "prometheus_client"}
@@ -97,8 +102,10 @@ def test_a_command_imports_only_what_it_needs(call: str, needed: set[str], deplo
 
 
 def test_help_lists_the_commands_in_their_order(tmp_path: Path) -> None:
-    shown = dflash("--help", at=tmp_path).succeeded().out.partition("Commands:")[2]
-    assert [line.split()[0] for line in shown.splitlines() if line.strip()] == list(COMMANDS)
+    shown = dflash("--help", at=tmp_path).succeeded().out.partition("Start:")[2]
+    lines = [line.split() for line in shown.splitlines() if line.startswith("  ")]
+    assert [words[0] for words in lines] == list(COMMANDS)
+    assert [line for line in shown.splitlines() if line and line[0] != " "] == ["Use:", "Measure:", "Operate:", "More:"]
 
 
 def completed(*words: str) -> list[str]:
@@ -114,7 +121,7 @@ def completed(*words: str) -> list[str]:
 
 
 def test_the_shell_completes_commands_and_their_options() -> None:
-    assert completed("re") == ["render", "restart"]
+    assert completed("re") == ["restart", "render"]
     assert completed("keys", "ro") == ["rotate"]
     assert "--json-stream" in completed("up", "--j")
 

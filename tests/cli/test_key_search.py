@@ -66,6 +66,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys usage": (),
     "export kubernetes": (),
     "export compose": (),
+    "export test": ("vision",),
+    "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
     "export production-stack": (),
     "monitor export": ("exported",),
     "monitor up": ("--port", "1"),
@@ -76,13 +78,22 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
-WITHOUT_DIRECTORY = ("profiles", "models", "schema", "explain", "fleet facts", "fleet offer", "fleet accept")
+WITHOUT_DIRECTORY = (
+    "profiles",
+    "models",
+    "schema",
+    "explain",
+    "export test",
+    "fleet facts",
+    "fleet offer",
+    "fleet accept",
+)
 """Verbs that read no deployment, or none without a token on standard input."""
 
 BROKEN = """
 import sys
 import dflash_deploy.catalog.load, dflash_deploy.rules.table, dflash_deploy.runtime.select
-import dflash_deploy.deployment.dotenv, dflash_deploy.runtime.monitoring
+import dflash_deploy.deployment.dotenv, dflash_deploy.features.monitoring.programs
 import dflash_deploy.deployment.directory, dflash_deploy.operations.keys
 
 def fall(*_, **__):
@@ -101,9 +112,9 @@ falls_everywhere(dflash_deploy.rules.table.plan_deployment)
 dflash_deploy.deployment.directory.Deployment.is_private = fall
 dflash_deploy.operations.keys.locked = fall
 dflash_deploy.operations.keys.Keys = fall
-dflash_deploy.runtime.monitoring.MonitoringProcess.state = fall
-falls_everywhere(dflash_deploy.runtime.monitoring.address_of)
-dflash_deploy.runtime.monitoring.MonitoringProcess.down = fall
+dflash_deploy.features.monitoring.programs.MonitoringProcess.state = fall
+falls_everywhere(dflash_deploy.features.monitoring.programs.address_of)
+dflash_deploy.features.monitoring.programs.MonitoringProcess.down = fall
 """
 """Parts of the command fail for a reason nobody foresaw, whose words hold the key."""
 
@@ -138,7 +149,7 @@ def names_of(group: typer.Typer, prefix: str = "") -> set[str]:
 
 def every_name() -> Iterator[str]:
     for name, (module, _) in COMMANDS.items():
-        loaded = getattr(import_module(f"dflash_deploy.cli.{module}"), name)
+        loaded = getattr(import_module(module), name)
         yield from names_of(loaded, f"{name} ") if isinstance(loaded, typer.Typer) else (name,)
 
 

@@ -1,4 +1,4 @@
-"""`test --kubernetes` with the real kubectl, in front of a scripted API server and scripted engines."""
+"""`export test` with the real kubectl, in front of a scripted API server and scripted engines."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,7 +34,7 @@ def run(api: KubeApi, place: Path, *options: str, **environment: str) -> Ran:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in own.items():
             patch.setenv(name, value)
-        return invoke("test", "--kubernetes", NAMESPACE, *options)
+        return invoke("export", "test", NAMESPACE, *options)
 
 
 def failed(ran: Ran) -> dict[str, dict[str, Any]]:
@@ -43,7 +43,7 @@ def failed(ran: Ran) -> dict[str, dict[str, Any]]:
 
 def test_each_pod_and_the_service_are_checked_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Kubernetes lists the three pods on two pages
-    monkeypatch.setattr("dflash_deploy.client.kube.PAGE", 2)
+    monkeypatch.setattr("dflash_deploy.features.export.kube.PAGE", 2)
     with cluster(tmp_path, Engine(), Engine()) as api:
         ran = run(api, tmp_path, "--json").succeeded()
     data = ran.document["data"]
@@ -140,12 +140,9 @@ def test_a_forward_that_ends_during_the_checks_is_one_line(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--url", "http://127.0.0.1:1"), "--kubernetes checks all pods of an export"),
-        (("--baseline",), "--kubernetes checks all pods of an export"),
         (("--only", "nothing"), "`nothing` is not a check"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     one_line(run(KubeApi(), tmp_path, *options), ExitCode.USAGE, said)
-    one_line(invoke("test", "--name", "x"), ExitCode.USAGE, "--name belongs to --kubernetes")
-    one_line(invoke("test", "--kubernetes", "A B"), ExitCode.USAGE, "is not a valid namespace")
+    one_line(invoke("export", "test", "A B"), ExitCode.USAGE, "is not a valid namespace")

@@ -1,12 +1,12 @@
-"""`plan --load` as a command: from the speed model, from figures of `bench`, and what it refuses."""
+"""`capacity`: from the speed model, from figures of `bench`, and what it refuses."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from dflash_deploy.capacity.load_text import EXAMPLE
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.features.capacity.load_text import EXAMPLE
 from tests.support.bench_figures import figures, keep
 from tests.support.cli import Ran, edit_env, initialise, invoke
 
@@ -23,7 +23,7 @@ def deployment(tmp_path: Path) -> Path:
 
 
 def planned(at: Path, load: str, *options: str) -> Ran:
-    return invoke("plan", "--dir", str(at), "--load", load, *options)
+    return invoke("capacity", load, "--dir", str(at), *options)
 
 
 def refused(ran: Ran, *says: str) -> None:
@@ -36,15 +36,13 @@ def refused(ran: Ran, *says: str) -> None:
 def test_without_a_measurement_the_speed_model_answers_and_says_so(tmp_path: Path) -> None:
     report = tmp_path / "capacity.html"
     ran = planned(tmp_path, H100, "--profile", "h100", "--json", "--report", str(report)).succeeded()
-    load = ran.document["data"]["load"]
+    load = ran.document["data"]
     assert load["basis"] == "speed model"
     assert "not measured" in load["source"]
     for side in ("with_drafts", "without_drafts"):
         assert load[side]["replicas"] * load[side]["users_of_one"] >= 20
         assert load[side]["one"]["ttft_p95_s"] <= 1.0
     assert "Qwen" in report.read_text()
-    # the plan itself is there too
-    assert ran.document["data"]["settings"]
 
 
 def test_the_example_fits_the_context_of_the_smallest_profile(deployment: Path) -> None:
@@ -55,7 +53,7 @@ def test_the_example_fits_the_context_of_the_smallest_profile(deployment: Path) 
 
 def test_the_last_bench_of_the_deployment_answers(deployment: Path) -> None:
     keep(deployment, figures())
-    load = planned(deployment, TINY, "--json").succeeded().document["data"]["load"]
+    load = planned(deployment, TINY, "--json").succeeded().document["data"]
     assert load["basis"] == "bench"
     assert load["source"] == "bench of 2026-11-22 20:00 UTC (own; concurrency 1, 4)"
     assert load["with_drafts"]["replicas"] <= load["without_drafts"]["replicas"]
@@ -74,7 +72,7 @@ def test_people_read_the_replicas_and_where_drafts_stop_paying(deployment: Path)
 def test_figures_of_a_file_answer_too(deployment: Path, tmp_path: Path) -> None:
     file = tmp_path / "other.json"
     file.write_text(json.dumps(figures(drafters=(True,), settings={"MAX_NUM_SEQS": "4", "KV_CACHE_DTYPE": "fp8"})))
-    load = planned(deployment, TINY, "--figures", str(file), "--json").succeeded().document["data"]["load"]
+    load = planned(deployment, TINY, "--figures", str(file), "--json").succeeded().document["data"]
     assert load["without_drafts"] is None
     assert load["drafts_pay_below"] is None
     assert "measured with other settings: KV_CACHE_DTYPE=fp8" in load["notes"]
@@ -83,7 +81,7 @@ def test_figures_of_a_file_answer_too(deployment: Path, tmp_path: Path) -> None:
 
 def test_another_endpoint_without_drafts_is_not_this_one_without_drafts(deployment: Path) -> None:
     keep(deployment, figures(baseline_url="http://box:8001"))
-    load = planned(deployment, TINY, "--json").succeeded().document["data"]["load"]
+    load = planned(deployment, TINY, "--json").succeeded().document["data"]
     assert (load["basis"], load["without_drafts"], load["drafts_pay_below"]) == ("bench", None, None)
     assert "without drafts nothing was measured: `bench --baseline` measures both" in load["notes"]
 
@@ -91,7 +89,7 @@ def test_another_endpoint_without_drafts_is_not_this_one_without_drafts(deployme
 def test_long_prompts_and_many_users_are_named_as_extrapolated(deployment: Path) -> None:
     keep(deployment, figures())
     load = planned(deployment, "users=20,think=60s,in=600,out=20,p95_ttft=60s", "--json").succeeded()
-    notes = " ".join(load.document["data"]["load"]["notes"])
+    notes = " ".join(load.document["data"]["notes"])
     assert "the measured prompts have up to 60 tokens: the time of 600 is extrapolated" in notes
 
 
@@ -113,7 +111,7 @@ def test_where_nothing_is_known_of_the_speed_it_says_how_to_measure_it(deploymen
 
 def test_what_is_refused(deployment: Path, tmp_path: Path) -> None:
     keep(deployment, figures())
-    refused(planned(deployment, "users=20"), "`--load` has no `in`")
+    refused(planned(deployment, "users=20"), "the load has no `in`")
     refused(
         planned(deployment, "users=20,in=9000,out=9,p95_ttft=1s"), "more than MAX_MODEL_LEN=", "--max-model-len 9009"
     )
@@ -127,6 +125,8 @@ def test_what_is_refused(deployment: Path, tmp_path: Path) -> None:
     refused(planned(deployment, TINY, "--figures", str(tmp_path / "none.json")), "none.json")
     own = planned(deployment, TINY, "--report", str(deployment / "compose.yaml"))
     refused(own, "it is a file of a deployment")
-    refused(
-        invoke("plan", "--dir", str(deployment), "--figures", str(other)), "--figures and --report belong to --load"
-    )
+
+
+def test_the_option_of_old_names_the_command_of_today() -> None:
+    refused(invoke("plan", "--load", TINY), "--load", "today it is `dflash-deploy capacity LOAD`")
+    refused(invoke("test", "--kubernetes", "vision"), "today it is `dflash-deploy export test NAMESPACE`")

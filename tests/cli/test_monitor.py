@@ -11,10 +11,10 @@ import yaml
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.monitoring.files import ScrapeTargets
+from dflash_deploy.features.monitoring.export import note_older_door, scraped
+from dflash_deploy.features.monitoring.files import ScrapeTargets
 from dflash_deploy.operations.bench import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.key_file import key
-from dflash_deploy.operations.monitor_export import note_older_door, scraped
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
 from tests.support.bench_figures import figures, keep, keep_baseline, settings_of

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from dflash_deploy import operations
+from dflash_deploy import features, operations
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode, NoDeployment
 from dflash_deploy.operations.plan import init
@@ -24,26 +25,43 @@ from tests.support.api_example import MANUAL
 from tests.support.ports import free_port
 from tests.support.scripted import ScriptedRuntime, listening, play
 
-MODULES = {
-    found.name: importlib.import_module(f"dflash_deploy.operations.{found.name}")
-    for found in pkgutil.iter_modules(operations.__path__)
-}
+
+def modules() -> Iterator[tuple[str, ModuleType]]:
+    """The modules of the API by their names in the manual: `up`, and of a feature `fleet.up`."""
+    for found in pkgutil.iter_modules(operations.__path__):
+        yield found.name, importlib.import_module(f"{operations.__name__}.{found.name}")
+    for feature in pkgutil.iter_modules(features.__path__):
+        package = importlib.import_module(f"{features.__name__}.{feature.name}")
+        for found in pkgutil.iter_modules(package.__path__):
+            if found.name not in {"__main__", "commands", "documents"}:
+                yield f"{feature.name}.{found.name}", importlib.import_module(f"{package.__name__}.{found.name}")
+
+
 OPERATIONS = {
     f"{place}.{name}": one
-    for place, module in MODULES.items()
+    for place, module in modules()
     for name, one in vars(module).items()
     if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
 }
 """Each public function of the modules."""
 
-SHARED = {"export.check_cluster", "export.check_folder", "fleet_hosts.open_fleet", "plan.chosen"}
+SHARED = {
+    "export.operations.check_cluster",
+    "export.operations.check_folder",
+    "fleet.file.read_fleet",
+    "fleet.settings.open_fleet",
+    "plan.chosen",
+}
 """What several operations call first; no operations themselves."""
 
 
 def of_commands() -> dict[str, Callable[..., object]]:
     """The operations on a deployment, by their names in the manual."""
-    first = {name: next(iter(inspect.signature(one).parameters), "") for name, one in OPERATIONS.items()}
-    return {name: one for name, one in OPERATIONS.items() if first[name] == "directory" and name not in SHARED}
+    first = {name: next(iter(inspect.signature(one).parameters.values()), None) for name, one in OPERATIONS.items()}
+    on_deployments = {
+        name for name, one in first.items() if one and (one.name, one.annotation) == ("directory", "Path")
+    }
+    return {name: OPERATIONS[name] for name in on_deployments - SHARED}
 
 
 def test_an_operation_on_a_deployment_names_the_errors_it_raises() -> None:
@@ -54,7 +72,7 @@ def test_an_operation_on_a_deployment_names_the_errors_it_raises() -> None:
 
 def test_the_manual_lists_every_operation_and_no_other() -> None:
     listed = MANUAL.read_text(encoding="utf-8").partition("## Operations")[2]
-    named = set(re.findall(r"`([a-z_]+\.[a-z_]+)(?=[(`])", listed))
+    named = set(re.findall(r"`((?:[a-z_]+\.)+[a-z_]+)(?=[(`])", listed))
     assert named <= set(OPERATIONS)
     assert set(of_commands()) - named == set()
 

@@ -8,10 +8,10 @@ from queue import Queue
 import pytest
 
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.monitoring.rules import DERIVED, GATEWAY, groups
+from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
+from dflash_deploy.features.monitoring.export import export_monitoring
+from dflash_deploy.features.monitoring.rules import DERIVED, GATEWAY, groups
 from dflash_deploy.operations.keys import revoke_key
-from dflash_deploy.operations.monitor_export import export_monitoring
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip

@@ -72,7 +72,7 @@ def test_kubectl_forwards_the_checks_to_it(served: Path, tmp_path: Path) -> None
             "HOME": str(tmp_path),
             "PATH": f"{kubectl().parent}:/usr/bin:/bin",
         }
-        ran = dflash("test", "--kubernetes", "vision", "--json", at=tmp_path, environment=environment).succeeded()
+        ran = dflash("export", "test", "vision", "--json", at=tmp_path, environment=environment).succeeded()
     assert key not in ran.out + ran.err
     lengths = ran.document["data"]["acceptance_by_engine"]
     assert lengths.keys() == {"dflash-a", "dflash-b"}

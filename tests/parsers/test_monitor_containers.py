@@ -16,9 +16,9 @@ import httpx
 import pytest
 import yaml
 
-from dflash_deploy.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.monitoring.files import ADDRESSES, IMAGES, SOURCE
-from dflash_deploy.monitoring.rules import ALERTS
+from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
+from dflash_deploy.features.monitoring.files import ADDRESSES, IMAGES, SOURCE
+from dflash_deploy.features.monitoring.rules import ALERTS
 from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash, initialise
 from tests.support.debian import monitoring_path, program

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.monitoring.rules import ALERTS, DERIVED, GATEWAY, MACHINE, MACHINE_ALERTS, groups
+from dflash_deploy.features.monitoring.rules import ALERTS, DERIVED, GATEWAY, MACHINE, MACHINE_ALERTS, groups
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash

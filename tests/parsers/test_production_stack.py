@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.export.cluster import Cluster, ExportSource
-from dflash_deploy.export.stack import VALUES, stack_folder
+from dflash_deploy.features.export.cluster import Cluster, ExportSource
+from dflash_deploy.features.export.stack import VALUES, stack_folder
 from dflash_deploy.plan.command import engine_command
 from tests.support.helm import chart, helm, rendered
 from tests.support.manifests import VERSIONS, plan_for, pod_of, source_for, validated

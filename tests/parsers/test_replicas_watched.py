@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.monitoring.rules import ALERTS
+from dflash_deploy.features.monitoring.rules import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env

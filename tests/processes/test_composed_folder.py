@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.export.compose import ComposeProject, compose_folder, project_of
-from dflash_deploy.operations.export import compose_source
+from dflash_deploy.features.export.compose import ComposeProject, compose_folder, project_of
+from dflash_deploy.features.export.operations import compose_source
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import Keyring
 from dflash_deploy.serve.router.files import read_keys

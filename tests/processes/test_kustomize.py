@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects, router_objects
-from dflash_deploy.export.pods import runs_on
-from dflash_deploy.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects, router_objects
+from dflash_deploy.features.export.pods import runs_on
+from dflash_deploy.features.export.readme import job_name, pull_objects, readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.operations.export import export_kubernetes
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.operations import export_kubernetes
 from tests.support.cli import edit_env, initialise
 from tests.support.exported_pods import NAME, USER, Folder, network
 from tests.support.kubelet.node import Node

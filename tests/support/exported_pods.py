@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.operations import export as exporting
-from dflash_deploy.operations.export import KubernetesExport, export_kubernetes
+from dflash_deploy.features.export import operations as exporting
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.operations import KubernetesExport, export_kubernetes
 from tests.support.cli import dflash, edit_env
 from tests.support.cluster import Kubernetes, kubernetes
 from tests.support.commands import checked

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.monitoring.files import PROBE_MODULE
+from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
+from dflash_deploy.features.monitoring.files import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 

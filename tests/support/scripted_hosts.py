@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.fleet import each, ssh
-from dflash_deploy.fleet.ssh import Input, OnLine, Output, Session
-from dflash_deploy.operations.fleet_hosts import FleetResult
+from dflash_deploy.features.fleet import each, ssh
+from dflash_deploy.features.fleet.settings import FleetResult
+from dflash_deploy.features.fleet.ssh import Input, OnLine, Output, Session
 
 Answer = dict[str, Any] | str | DeployError
 """The `data` of a document, the output of a script, or the error in the document of a command."""

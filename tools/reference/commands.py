@@ -10,7 +10,6 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dflash_deploy.cli.app import COMMANDS, load
-from dflash_deploy.cli.examples import EXAMPLES
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _HEAD = f"""# Commands
@@ -42,6 +41,11 @@ def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaves(f"{name} {word}", one)
 
 
+def examples_of(command: Any) -> list[str]:
+    """The lines of its examples."""
+    return [line.strip() for line in str(command.epilog).splitlines() if line.startswith("  dflash-deploy ")]
+
+
 def page() -> str:
     """The whole page."""
     return joined(_HEAD, *(_section(name, command) for name, command in commands()))
@@ -59,7 +63,7 @@ def _section(name: str, command: Any) -> str:
             *(table(("argument", "meaning"), described) if described else ()),
             *table(("option", "meaning"), rows),
             "Examples:\n",
-            *(f"    dflash-deploy {example}" for example in EXAMPLES[name]),
+            *(f"    {example}" for example in examples_of(command)),
             "",
         )
     )

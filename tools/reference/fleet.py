@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dflash_deploy.fleet.file import Fleet, fleet_text, host_from
+from dflash_deploy.features.fleet.file import Fleet, fleet_text, host_from
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "fleet.yaml"
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy import __version__
-from dflash_deploy.cli.examples import EXAMPLES
-from tools.reference.commands import commands, parts_of
+from tools.reference.commands import commands, examples_of, parts_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,7 +71,7 @@ def _section(name: str, command: Any) -> Iterator[str]:
     yield "Examples:"
     yield ".PP"
     yield ".nf"
-    yield from (_text(f"    dflash-deploy {example}") for example in EXAMPLES[name])
+    yield from (_text(f"    {example}") for example in examples_of(command))
     yield ".fi"
 
 

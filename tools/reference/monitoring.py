@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dflash_deploy.monitoring.rules import ALERTS, BASELINE, MEANING, Alert, Recording, groups, limit
+from dflash_deploy.features.monitoring.rules import ALERTS, BASELINE, MEANING, Alert, Recording, groups, limit
 from dflash_deploy.serve.engines import ENGINES
 from tools.reference.markdown import GENERATED, code, joined, table
 
@@ -16,7 +16,7 @@ Each alert fires in a test on series with its fault, and on no others (`tests/pr
 reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
 (`tests/parsers`), and EngineHangs from the real vLLM, whose core is stopped (`tests/engine`).
 
-{GENERATED.format(source="`dflash_deploy/monitoring/rules.py`")}
+{GENERATED.format(source="`dflash_deploy/features/monitoring/rules.py`")}
 """
 
 _METRICS = f"""# Recorded metrics
@@ -30,7 +30,7 @@ label `engine`.
 without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
 not measure it, the file has no rule, and `dflash:speedup_over_plain` has no series.
 
-{GENERATED.format(source="`dflash_deploy/monitoring/rules.py`")}
+{GENERATED.format(source="`dflash_deploy/features/monitoring/rules.py`")}
 """
 
 

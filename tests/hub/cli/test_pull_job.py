@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy.export import readme
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.operations import export
-from dflash_deploy.operations.export import export_kubernetes
+from dflash_deploy.features.export import operations, readme
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.operations import export_kubernetes
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.hub import Hub, read
 from tests.support.hub.faults import Drip, Halt
@@ -50,7 +49,7 @@ def test_the_job_fills_the_claim_and_continues_after_a_kill(tmp_path: Path, monk
         for name, value in box.environment.items():
             monkeypatch.setenv(name, value)
         # the image of a Job has the packaged catalog only: here it also knows the models of the tests
-        monkeypatch.setattr(export, "OWN", "OF_ANOTHER_NAME")
+        monkeypatch.setattr(operations, "OWN", "OF_ANOTHER_NAME")
         out = tmp_path / "out"
         export_kubernetes(box.directory, out, Cluster(weights="claim"))
         pod = tmp_path / "pod"

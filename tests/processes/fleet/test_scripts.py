@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy import __version__
-from dflash_deploy.fleet import ssh
-from dflash_deploy.fleet.file import FleetHost
-from dflash_deploy.fleet.hosts import parse_examined
+from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet.file import FleetHost
+from dflash_deploy.features.fleet.prepare import parse_examined
 
 CONTENT = b"VLLM_API_KEY=secret\n"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

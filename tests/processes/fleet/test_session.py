@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostNotTrusted, HostUnfit, HostUnreachable, Interrupted
-from dflash_deploy.fleet.each import failure_of_all, on_each
-from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.ssh import MOST_MESSAGES, Calls, Session
+from dflash_deploy.features.fleet.each import failure_of_all, on_each
+from dflash_deploy.features.fleet.file import Fleet, FleetHost
+from dflash_deploy.features.fleet.ssh import MOST_MESSAGES, Calls, Session
 
 HOST = FleetHost(name="a", address="x")
 FLEET = Fleet(hosts=(HOST, FleetHost(name="b", address="y"), FleetHost(name="c", address="z")))

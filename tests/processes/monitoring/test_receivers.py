@@ -14,9 +14,10 @@ import pytest
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import EngineNotReady, RolledBack
-from dflash_deploy.monitoring.rules import RESTART_WINDOW
+from dflash_deploy.features.monitoring.rules import RESTART_WINDOW
+from dflash_deploy.features.monitoring.silences import SETTLING, list_silences
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.silences import SETTLING, list_silences, silenced_work
+from dflash_deploy.operations.work import engine_work
 from tests.support.cli import Ran, dflash, initialise
 from tests.support.debian import monitoring_path
 from tests.support.mail import MailServer, mail_server
@@ -153,7 +154,7 @@ def test_a_test_alert_passes_a_silence_of_all_alerts(silent: Path) -> None:
 
 
 def test_a_command_that_restarts_the_engine_silences_what_that_causes(silent: Path) -> None:
-    with silenced_work(Deployment(silent), "restart", SILENT):
+    with engine_work(Deployment(silent), "restart", SILENT):
         assert suppressed(silent, "EngineDown")
         # the machine is not what restarts
         assert not suppressed(silent, "GPUHot")
@@ -163,7 +164,7 @@ def test_a_command_that_restarts_the_engine_silences_what_that_causes(silent: Pa
 
 
 def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only(silent: Path) -> None:
-    with silenced_work(Deployment(silent).replica(2), "bench", SILENT):
+    with engine_work(Deployment(silent).replica(2), "bench", SILENT):
         assert suppressed(silent, "EngineDown", replica="2")
         assert not suppressed(silent, "EngineDown", replica="1")
         # the other engines answer
@@ -176,12 +177,12 @@ def test_restarts_of_commands_are_no_loop_for_as_long_as_the_alert_counts_them(s
     (one.state / "journal.jsonl").unlink(missing_ok=True)
     for command in ("up", "restart", "restart"):
         record(one, "ready", command, "an answer after 2 s")
-    with silenced_work(one, "restart", SILENT):
+    with engine_work(one, "restart", SILENT):
         assert suppressed(silent, "RestartLoop")
     # three are not a loop yet
     assert [made.ends - datetime.now(UTC) <= SETTLING for made in list_silences(silent).silences] == [True]
     for command in ("tune", "restart"):
-        with pytest.raises(EngineNotReady), silenced_work(one, command, SILENT):
+        with pytest.raises(EngineNotReady), engine_work(one, command, SILENT):
             raise EngineNotReady("no", hint="yes")
         # the failure is an alert, the restarts before it are not
         (left,) = list_silences(silent).silences
@@ -191,10 +192,10 @@ def test_restarts_of_commands_are_no_loop_for_as_long_as_the_alert_counts_them(s
 
 
 def test_a_failure_ends_the_silence_of_its_command(silent: Path) -> None:
-    with pytest.raises(EngineNotReady), silenced_work(Deployment(silent), "up", SILENT):
+    with pytest.raises(EngineNotReady), engine_work(Deployment(silent), "up", SILENT):
         raise EngineNotReady("no", hint="yes")
     assert not list_silences(silent).silences
     # the last good settings run, and Prometheus has yet to see it
-    with pytest.raises(RolledBack), silenced_work(Deployment(silent), "up", SILENT):
+    with pytest.raises(RolledBack), engine_work(Deployment(silent), "up", SILENT):
         raise RolledBack("no", hint="yes")
     assert list_silences(silent).silences

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from dflash_deploy.door.caddy import find_caddy
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.objects import DOOR_FILES, FILES, ROUTER_PORT, router_objects
-from dflash_deploy.export.pods import PORT
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.objects import DOOR_FILES, FILES, ROUTER_PORT, router_objects
+from dflash_deploy.features.export.pods import PORT
 from dflash_deploy.serve.router.files import RouterKeys, keys_document_of, read_seen
 from dflash_deploy.serve.router.pods import SELECTOR, PodWatcher, asker
 from tests.support.cluster import NAMESPACE, Kubernetes, engines, kubernetes, pod

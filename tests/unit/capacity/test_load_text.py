@@ -1,11 +1,11 @@
-"""The text of `plan --load`: what it means, and what is said of a wrong one."""
+"""The text of a load: what it means, and what is said of a wrong one."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity.load_text import UserLoad, parse_load
 from dflash_deploy.errors import BadInput
+from dflash_deploy.features.capacity.load_text import UserLoad, parse_load
 
 
 def test_a_load_with_units() -> None:
@@ -24,10 +24,10 @@ REST = "in=10,out=10,p95_ttft=2s"
 @pytest.mark.parametrize(
     ("written", "message", "hint"),
     [
-        ("", "`` is not valid in `--load` (NAME=VALUE)", "such as users=200"),
-        ("users", "`users` is not valid in `--load` (NAME=VALUE)", "such as users=200"),
-        (f"user=3,{REST}", "`user` is not a part of `--load`", "did you mean `users`?"),
-        (f"users=3,users=4,{REST}", "`users` is in `--load` more than once", "write it once"),
+        ("", "`` is not valid in a load (NAME=VALUE)", "such as users=200"),
+        ("users", "`users` is not valid in a load (NAME=VALUE)", "such as users=200"),
+        (f"user=3,{REST}", "`user` is not a part of a load", "did you mean `users`?"),
+        (f"users=3,users=4,{REST}", "`users` is in the load more than once", "write it once"),
         (f"users=many,{REST}", "`users=many` is not valid (a whole number from 1 to 100000)", "users=2k"),
         (f"users=0,{REST}", "`users=0` is not valid", "users=200"),
         (f"users=-3,{REST}", "`users=-3` is not valid", "users=200"),
@@ -38,8 +38,8 @@ REST = "in=10,out=10,p95_ttft=2s"
         ("users=3,in=1,out=1,p95_ttft=0s", "`p95_ttft=0s` is not valid (a duration from 0.001 s", "p95_ttft=2s"),
         (f"users=3,spread=3,{REST}", "`spread=3` is not valid (a number from 0 to 2)", "spread=0"),
         (f"users=3,spread=1k,{REST}", "`spread=1k` is not valid", "spread=0"),
-        ("users=3,in=10,p95_ttft=2s", "`--load` has no `out`", "such as --load users=200"),
-        ("users=3,in=10,out=10", "`--load` has no goal: `p95_ttft` or `p95_answer`", "p95_ttft=2s"),
+        ("users=3,in=10,p95_ttft=2s", "the load has no `out`", "such as users=200"),
+        ("users=3,in=10,out=10", "the load has no goal: `p95_ttft` or `p95_answer`", "p95_ttft=2s"),
     ],
 )
 def test_what_is_wrong_is_named_in_one_line(written: str, message: str, hint: str) -> None:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.measured import expected_service, measured_service
-from dflash_deploy.capacity.simulation import Service, rising, simulate
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.features.capacity.load_text import UserLoad
+from dflash_deploy.features.capacity.measured import expected_service, measured_service
+from dflash_deploy.features.capacity.simulation import Service, rising, simulate
 from dflash_deploy.intake.documents import BenchRow, BenchTimes
 
 CATALOG = load_catalog()

@@ -1,4 +1,4 @@
-"""The curves of `plan --load` as a page, and the lines at a terminal."""
+"""The curves of `capacity` as a page, and the lines at a terminal."""
 
 import re
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from functools import cache, partial
 
 import pytest
 
-from dflash_deploy.capacity import simulation
-from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.page import capacity_page
-from dflash_deploy.capacity.simulation import Service, Sized, simulate, size
+from dflash_deploy.features.capacity import simulation
+from dflash_deploy.features.capacity.load_text import UserLoad
+from dflash_deploy.features.capacity.page import capacity_page
+from dflash_deploy.features.capacity.simulation import Service, Sized, simulate, size
 
 ASKED = UserLoad(40, 10.0, 500, 100, 1.0, 1.0, None)
 SERVICES = {

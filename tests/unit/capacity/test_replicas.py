@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity import simulation
-from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.simulation import STEP, Service, drafts_pay_below, most_users, replicas_for, simulate, size
+from dflash_deploy.features.capacity import simulation
+from dflash_deploy.features.capacity.load_text import UserLoad
+from dflash_deploy.features.capacity.simulation import (
+    STEP,
+    Service,
+    drafts_pay_below,
+    most_users,
+    replicas_for,
+    simulate,
+    size,
+)
 
 GPU = Service(((1.0, 0.025), (8.0, 0.03), (64.0, 0.06)), 1.0, 0.0001, 0.01, 64, 8192)
 ASKED = UserLoad(200, 30.0, 2000, 500, 1.0, 2.0, None)

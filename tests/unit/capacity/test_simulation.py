@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.capacity.load_text import UserLoad
-from dflash_deploy.capacity.simulation import Service, Simulated, simulate, simulated_times, thoughts
+from dflash_deploy.features.capacity.load_text import UserLoad
+from dflash_deploy.features.capacity.simulation import Service, Simulated, simulate, simulated_times, thoughts
 
 # simulations of a fixed seed: the same figures in every run
 STEP = 0.001
@@ -94,7 +94,7 @@ def test_littles_law_holds_in_the_engine_and_for_users(service: Service, asked: 
 def test_without_thought_throughput_is_that_of_the_closed_loop(
     service: Service, users: int, prompt: int, out: int
 ) -> None:
-    """Equal users go through the engine together: each round takes as long as the formula in capacity/measured.py."""
+    """Equal users go through the engine together: a round takes as long as the formula of `measured`."""
     service = Service(service.steps, service.tokens_per_step, service.prompt_token_s, service.latency_s, users, 10**6)
     found = simulate(service, UserLoad(users, 0.0, prompt, out, 0.0, 1.0, None), users, requests=600)
     steps = 1 + (out - 1) / service.tokens_per_step

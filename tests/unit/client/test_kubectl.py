@@ -6,9 +6,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from dflash_deploy.client import kube
-from dflash_deploy.client.kube import MOST_PAGES, Kubectl
 from dflash_deploy.errors import PreflightRefused
+from dflash_deploy.features.export import kube
+from dflash_deploy.features.export.kube import MOST_PAGES, Kubectl
 from dflash_deploy.host.ask import CommandOutput
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.client.kube import Pod, PodList, image_of, settings_of
+from dflash_deploy.features.export.kube import Pod, PodList, image_of, settings_of
 from dflash_deploy.intake.answers import read_document
 from dflash_deploy.intake.parse import Invalid
 

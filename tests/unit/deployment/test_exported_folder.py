@@ -10,7 +10,7 @@ import pytest
 from dflash_deploy.deployment.compose import RECORD, Origin, write_folder
 from dflash_deploy.deployment.files import write_atomically
 from dflash_deploy.errors import BadInput
-from dflash_deploy.export.cluster import Cluster
+from dflash_deploy.features.export.cluster import Cluster
 
 OPTIONS = asdict(Cluster())
 MINE = Origin("mine")

@@ -12,8 +12,8 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import NAME, events, record
 from dflash_deploy.errors import EngineNotReady, FileRefused, RolledBack
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.silences import silenced_work
 from dflash_deploy.operations.status import history
+from dflash_deploy.operations.work import engine_work
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 KEY = "a-key-of-this-deployment-0123456789abcdefg"
@@ -156,7 +156,7 @@ def test_the_past_without_prometheus_is_the_journal(deployment: Deployment) -> N
 def test_a_failure_is_recorded_and_stays_what_it_is(
     deployment: Deployment, problem: BaseException, event: str, said: str
 ) -> None:
-    with pytest.raises(type(problem)) as raised, silenced_work(deployment, "up", SILENT):
+    with pytest.raises(type(problem)) as raised, engine_work(deployment, "up", SILENT):
         raise problem
     assert raised.value is problem
     assert [(one.event, one.text) for one in events(deployment, LONG_AGO)] == [(event, said)]

@@ -11,10 +11,10 @@ from jsonschema import ValidationError
 
 from dflash_deploy.assets import asset_text
 from dflash_deploy.catalog.hardware import FirstStart
-from dflash_deploy.export.cluster import Cluster, ExportSource
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.optional import autoscaling_objects
+from dflash_deploy.features.export.cluster import Cluster, ExportSource
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects
+from dflash_deploy.features.export.optional import autoscaling_objects
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 

@@ -4,10 +4,10 @@ import json
 import re
 from dataclasses import replace
 
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import loader, objects
-from dflash_deploy.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import loader, objects
+from dflash_deploy.features.export.readme import job_name, pull_objects, readme
 from tests.support.manifests import (
     container_of,
     plan_for,

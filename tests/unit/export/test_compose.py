@@ -13,7 +13,7 @@ import pytest
 from dflash_deploy.deployment.compose import ALL_GPUS, environment_of, member_plans
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
-from dflash_deploy.export.compose import (
+from dflash_deploy.features.export.compose import (
     KEPT,
     USER,
     ComposeProject,
@@ -23,7 +23,7 @@ from dflash_deploy.export.compose import (
     compose_folder,
     project_of,
 )
-from dflash_deploy.operations.export import compose_source
+from dflash_deploy.features.export.operations import compose_source
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from tests.support.composed_folders import SHAPES, plans_in

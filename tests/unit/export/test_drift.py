@@ -1,6 +1,6 @@
 """What in a folder differs from a fresh export is named value by value."""
 
-from dflash_deploy.export.folder import Difference, differences
+from dflash_deploy.features.export.folder import Difference, differences
 
 PLAN = {
     "base/settings.yaml": "data: {A: '1', B: '2'}\n",

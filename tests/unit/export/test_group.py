@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from jsonschema import ValidationError
 
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects, router_objects
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects, router_objects
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 

@@ -17,10 +17,10 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import ALL_GPUS, compose_text
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
-from dflash_deploy.export import folder as export_folder
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder, yaml_of
-from dflash_deploy.export.objects import objects
+from dflash_deploy.features.export import folder as export_folder
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder, yaml_of
+from dflash_deploy.features.export.objects import objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import (

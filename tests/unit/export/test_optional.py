@@ -9,10 +9,10 @@ from jsonschema import ValidationError
 
 from dflash_deploy.assets import asset_text
 from dflash_deploy.door.caddyfile import PATHS
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects, router_objects
-from dflash_deploy.export.optional import ingress_objects, monitoring_objects, route_objects
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects, router_objects
+from dflash_deploy.features.export.optional import ingress_objects, monitoring_objects, route_objects
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 

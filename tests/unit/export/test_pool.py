@@ -7,10 +7,10 @@ import pytest
 import yaml
 from jsonschema import ValidationError
 
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects
-from dflash_deploy.export.optional import CANNOT, pool_objects
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects
+from dflash_deploy.features.export.optional import CANNOT, pool_objects
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 
 SOURCE = source_for(plan_for("h100"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.folder import folder
-from dflash_deploy.export.objects import objects, router_objects
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.objects import objects, router_objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.drain import SETTLES
 from dflash_deploy.serve.router.__main__ import arguments

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.export.cluster import Cluster
-from dflash_deploy.export.stack import VALUES, image_parts, stack_folder, stack_values
+from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.stack import VALUES, image_parts, stack_folder, stack_values
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.helm import values_schema

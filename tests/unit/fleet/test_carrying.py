@@ -3,8 +3,16 @@
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.file import Carriage, Fleet, FleetHost
-from dflash_deploy.fleet.hosts import ChosenWay, Fabric, HubRates, known_way, link_rate, measured_way, source_of
+from dflash_deploy.features.fleet.file import Carriage, Fleet, FleetHost
+from dflash_deploy.features.fleet.prepare import (
+    ChosenWay,
+    Fabric,
+    HubRates,
+    known_way,
+    link_rate,
+    measured_way,
+    source_of,
+)
 from dflash_deploy.host.net import Link
 
 FLEET = Fleet(hosts=(FleetHost(name="a", address="10.0.0.1"), FleetHost(name="b", address="10.0.0.2")))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.hosts import find_fabric, judge_fabric, judge_hosts, questions_to_peers
+from dflash_deploy.features.fleet.file import Fleet, FleetHost
+from dflash_deploy.features.fleet.prepare import find_fabric, judge_fabric, judge_hosts, questions_to_peers
 from dflash_deploy.host.net import Link, links_of, read_sysfs
 
 IBDEV2NETDEV = """\

@@ -6,7 +6,7 @@ import pytest
 
 from dflash_deploy.deployment.directory import FLEET_FILE
 from dflash_deploy.errors import BadInput, FleetRefused
-from dflash_deploy.fleet.file import Fleet, FleetHost, fleet_text, host_from, read_fleet
+from dflash_deploy.features.fleet.file import Fleet, FleetHost, fleet_text, host_from, read_fleet
 from tools.reference.fleet import FILE as MANUAL
 
 TWO = "hosts: [{name: a, address: 10.0.0.1}, {name: b, address: 10.0.0.2}]\n"

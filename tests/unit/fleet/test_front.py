@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.errors import FleetRefused
-from dflash_deploy.fleet.file import (
+from dflash_deploy.features.fleet.file import (
     Chosen,
     Fleet,
     FleetHost,

@@ -3,8 +3,8 @@
 import pytest
 
 from dflash_deploy.errors import HostUnfit
-from dflash_deploy.fleet.file import Fleet, FleetHost, Install
-from dflash_deploy.fleet.hosts import ExaminedHost, Wheel, environment_of, judge_examined, parse_examined
+from dflash_deploy.features.fleet.file import Fleet, FleetHost, Install
+from dflash_deploy.features.fleet.prepare import ExaminedHost, Wheel, environment_of, judge_examined, parse_examined
 
 HOST = FleetHost(name="a", address="x", user="me")
 LINES = "home /home/me\nclock 1000\nsystem Linux aarch64\nfree 2048\n"

@@ -10,8 +10,8 @@ from dflash_deploy.errors import (
     HostUnprepared,
     HostUnreachable,
 )
-from dflash_deploy.fleet import ssh
-from dflash_deploy.fleet.file import FleetHost
+from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet.file import FleetHost
 
 HOST = FleetHost(name="spark-b", address="10.0.0.2", user="nvidia", port=2222)
 ELSEWHERE = FleetHost(name="spark-c", address="10.0.0.3", program="/opt/bin/dflash-deploy")

@@ -14,8 +14,8 @@ from dflash_deploy.errors import (
     HostUnprepared,
     PreflightRefused,
 )
-from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.ssh import (
+from dflash_deploy.features.fleet.file import Fleet, FleetHost
+from dflash_deploy.features.fleet.ssh import (
     LONGEST,
     Calls,
     OnLine,

@@ -7,7 +7,7 @@ import pytest
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.dotenv import fill_template, parse
 from dflash_deploy.errors import FleetRefused, NotPossible
-from dflash_deploy.fleet.file import (
+from dflash_deploy.features.fleet.file import (
     Chosen,
     Fleet,
     FleetHost,

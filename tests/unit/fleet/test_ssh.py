@@ -1,7 +1,7 @@
 """The command lines of SSH, by equality: what is asked of it, and what never is."""
 
-from dflash_deploy.fleet.file import Fleet, FleetHost
-from dflash_deploy.fleet.ssh import ssh_command
+from dflash_deploy.features.fleet.file import Fleet, FleetHost
+from dflash_deploy.features.fleet.ssh import ssh_command
 
 PLAIN = FleetHost(name="a", address="10.0.0.1")
 WHOLE = FleetHost(name="b", address="spark-b.lan", user="nvidia", port=2222)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import pytest
 
 from dflash_deploy.errors import BadInput
-from dflash_deploy.fleet.file import Proof, WantedKeys, read_wanted
+from dflash_deploy.features.fleet.file import Proof, WantedKeys, read_wanted
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.gateway.keys import accepted

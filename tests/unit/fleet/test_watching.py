@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dflash_deploy.fleet.hosts import RankSeen, judge_ranks
+from dflash_deploy.features.fleet.prepare import RankSeen, judge_ranks
 
 A, B = RankSeen("running", "process 1"), RankSeen("running", "process 2")
 WELL = {"a": A, "b": B}

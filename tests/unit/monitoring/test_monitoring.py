@@ -12,8 +12,8 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset
-from dflash_deploy.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
-from dflash_deploy.monitoring.files import (
+from dflash_deploy.features.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
+from dflash_deploy.features.monitoring.files import (
     KEY_FILE,
     ScrapeTargets,
     baseline_file,
@@ -21,7 +21,7 @@ from dflash_deploy.monitoring.files import (
     limits_file,
     prometheus_file,
 )
-from dflash_deploy.monitoring.rules import (
+from dflash_deploy.features.monitoring.rules import (
     ALERTS,
     BASELINE,
     CONCURRENCY,
@@ -41,9 +41,9 @@ RECORDED |= {BASELINE}
 def test_the_files_are_those_that_the_data_generates() -> None:
     folder = asset("monitoring")
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert found == set(committed()), "run `python -m dflash_deploy.monitoring`"
+    assert found == set(committed()), "run `python -m dflash_deploy.features.monitoring`"
     stale = [name for name, text in committed().items() if asset("monitoring", name).read_text("utf-8") != text]
-    assert not stale, "run `python -m dflash_deploy.monitoring`"
+    assert not stale, "run `python -m dflash_deploy.features.monitoring`"
 
 
 def test_alerts_use_recorded_series_only() -> None:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from dflash_deploy.client.monitoring import LOOK_BACK, Notifications
 from dflash_deploy.errors import BadInput
-from dflash_deploy.monitoring.files import CONFIG_FILE, RECEIVER_FILES, alertmanager_files
-from dflash_deploy.operations.monitor_export import receivers
-from dflash_deploy.operations.status import _spans
+from dflash_deploy.features.monitoring.alerted import _spans
+from dflash_deploy.features.monitoring.api import LOOK_BACK, Notifications
+from dflash_deploy.features.monitoring.export import receivers
+from dflash_deploy.features.monitoring.files import CONFIG_FILE, RECEIVER_FILES, alertmanager_files
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dflash_deploy.features.monitoring.rules import RESTART_WINDOW
+from dflash_deploy.features.monitoring.silences import counted_until
 from dflash_deploy.intake.documents import JournalEvent
-from dflash_deploy.monitoring.rules import RESTART_WINDOW
-from dflash_deploy.operations.silences import counted_until
 
 BEGAN = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

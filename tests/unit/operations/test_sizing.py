@@ -1,11 +1,11 @@
-"""What `plan --load` takes from a plan."""
+"""What `capacity` takes from a plan."""
 
 from dataclasses import replace
 
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.operations.capacity import prompt_steps_of
+from dflash_deploy.features.capacity.operations import prompt_steps_of
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED

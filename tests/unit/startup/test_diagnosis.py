@@ -18,6 +18,7 @@ from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
 from dflash_deploy.diagnosis.evidence import MOST_WORK, key_lines, searchable
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from tests.support.rows import each_of, rows_of
+from tests.unit.startup.explained import explained
 
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = rows_of(Path(__file__).with_name("failure_lines.yaml"))
@@ -246,3 +247,12 @@ def test_the_messages_of_a_usual_log_are_searched_whole() -> None:
     usual = [f"{number} {'x' * 150}" for number in range(10_000)] + ["y" * LONGEST_LINE] * 10
     assert searchable(usual) == tuple(usual)
     assert sum(len(line) ** 2 for line in searchable(["z" * LONGEST_LINE] * 1000)) <= MOST_WORK
+
+
+def test_the_log_that_the_page_works_through_has_the_cause_that_it_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "diagnosis.md").read_text(encoding="utf-8")
+    (log,) = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    found = explained(log.splitlines()).diagnosis
+    assert found is not None
+    assert f"`{found.id}`" in page
+    assert found.cause in page

@@ -1,0 +1,10 @@
+"""A deployment elsewhere: manifests for Kubernetes, a folder for Compose, values for vLLM's own chart."""
+
+from dflash_deploy.registry import Feature
+
+FEATURE = Feature(
+    commands={
+        "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose, production-stack."),
+    },
+    documents=f"{__name__}.documents",
+)

@@ -1,0 +1,301 @@
+"""The engine's pod: one container, as Compose runs it, or a group of pods over several nodes.
+
+One model over several nodes is a LeaderWorkerSet, whose groups have one pod for each node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from dflash_deploy.features.export.cluster import Cluster, ExportSource, engine_requests, has_registry
+from dflash_deploy.serve.drain import SETTLES
+from dflash_deploy.serve.gateway.health import HUNG_AFTER
+from dflash_deploy.serve.settings import Settings
+
+CONTAINER = "engine"
+PORT = 8000
+KEYS_IN_SECRET = "dotenv"  # noqa: S105 - the name of an entry
+FURTHER_KEYS = "keys.json"
+"""The entry with the digests of further keys, if a router is in front: its own is among them."""
+
+SECRETS = "/run/secrets"
+"""Where the engine has both."""
+CACHE = "cache"
+
+STARTS = 3
+"""How many times the expected start a first start may take."""
+
+STARTUP_PERIOD, LIVENESS_PERIOD, READINESS_PERIOD = 10, 30, 10
+
+ENDS = 10
+"""Seconds from SIGTERM to SIGKILL, in which processes end."""
+
+GRACE_HUNG = 15
+"""The same for a container that a probe ends: it has no answers to wait for."""
+
+CONFINED: Mapping[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The security context of each container, as in Compose."""
+
+_SIZE = re.compile(r"(?P<number>[\d.]+)\s*(?P<unit>[kmg]?)b?", re.IGNORECASE)
+_POWER = {"": 0, "k": 1, "m": 2, "g": 3}
+
+
+def leave(module: str, source: ExportSource) -> dict[str, Any]:
+    """What a container does before SIGTERM: a module of the image waits for the requests in flight, then ends.
+
+    Engines break off answers at SIGTERM.
+    """
+    return {"preStop": {"exec": {"command": ["python3", "-m", module, str(source.plan.settings.drain_seconds)]}}}
+
+
+def grace(source: ExportSource) -> int:
+    """Seconds from the end's beginning to SIGKILL. A pod without requests in flight ends long before."""
+    return SETTLES + source.plan.settings.drain_seconds + ENDS
+
+
+def secret_name(cluster: Cluster) -> str:
+    """The Secret with the API keys, which the person creates."""
+    return f"{cluster.name}-keys"
+
+
+def settings_name(cluster: Cluster) -> str:
+    """The ConfigMap with the settings."""
+    return f"{cluster.name}-settings"
+
+
+def shares_weights(source: ExportSource, cluster: Cluster) -> bool:
+    """Whether several pods use the claim with the weights."""
+    return cluster.routed or source.nodes > 1
+
+
+def weights_claim(source: ExportSource, cluster: Cluster) -> str:
+    """The claim with the weights. A shared one has another name: Kubernetes lets no one change the mode of a claim."""
+    return f"{cluster.name}-weights-shared" if shares_weights(source, cluster) else f"{cluster.name}-weights"
+
+
+def cache_claim(source: ExportSource, cluster: Cluster) -> str:
+    """The claim with compiled kernels; empty if several pods would share it: each has a health check's memory in it."""
+    return f"{cluster.name}-cache" if not cluster.routed and source.nodes == 1 else ""
+
+
+def number_of(cluster: Cluster) -> dict[str, int]:
+    """The number of engines; nothing if KEDA sets it, so that `apply` does not set it back."""
+    return {} if cluster.max_replicas else {"replicas": cluster.replicas}
+
+
+def pod_security(source: ExportSource) -> dict[str, Any]:
+    """The user of a pod, who is not root and owns its claims."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": source.user,
+        "runAsGroup": source.group,
+        "fsGroup": source.group,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def runs_on(source: ExportSource) -> dict[str, str]:
+    """The labels of the nodes on which the images run."""
+    found = {"kubernetes.io/os": "linux"}
+    return {**found, "kubernetes.io/arch": source.architecture} if source.architecture else found
+
+
+def pod_spec(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """The specification of a pod with one engine."""
+    spec: dict[str, Any] = {
+        # a Service named `vllm` sets VLLM_PORT to a URL, with which vLLM does not start
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": grace(source),
+        "securityContext": pod_security(source),
+        "nodeSelector": runs_on(source),
+        "containers": [_engine_container(source, cluster)],
+        "volumes": _volumes(source, cluster),
+    }
+    if cluster.runtime_class and source.gpus:
+        spec["runtimeClassName"] = cluster.runtime_class
+    return spec
+
+
+def _engine_container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    image = source.image(cluster)
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": image,
+        # a name without a registry is an image of this project that a person loads onto the nodes
+        "imagePullPolicy": "IfNotPresent" if has_registry(image) else "Never",
+        "envFrom": [{"configMapRef": {"name": settings_name(cluster)}}],
+        "ports": [{"name": "http", "containerPort": PORT}],
+        **_probes(source),
+        "lifecycle": leave("dflash_deploy.serve.drain", source),
+        "resources": {"requests": engine_requests(source)},
+        "securityContext": CONFINED,
+        "volumeMounts": _mounts(source, cluster),
+    }
+    if source.gpus:
+        container["resources"]["limits"] = {cluster.gpu_resource: source.gpus}
+    return container
+
+
+def _probes(source: ExportSource) -> dict[str, Any]:
+    listens = {"httpGet": {"path": "/health", "port": "http"}, "timeoutSeconds": 5}
+    return {
+        "startupProbe": {
+            **listens,
+            "terminationGracePeriodSeconds": GRACE_HUNG,
+            "periodSeconds": STARTUP_PERIOD,
+            "failureThreshold": ceil(STARTS * source.start_seconds / STARTUP_PERIOD),
+        },
+        "readinessProbe": {**listens, "periodSeconds": READINESS_PERIOD, "failureThreshold": 3},
+        # /health of vLLM answers while its core hangs: this check asks for a token
+        "livenessProbe": {
+            "exec": {"command": ["python3", "-m", "dflash_deploy.serve.gateway.health"]},
+            "terminationGracePeriodSeconds": GRACE_HUNG,
+            "periodSeconds": LIVENESS_PERIOD,
+            "timeoutSeconds": 10,
+            "failureThreshold": HUNG_AFTER,
+        },
+    }
+
+
+def _mounts(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
+    claim = cluster.weights == "claim"
+    target: dict[str, Any] = {"name": "weights" if claim else "target", "mountPath": "/models/target", "readOnly": True}
+    drafter = {"name": "weights" if claim else "drafter", "mountPath": "/models/drafter", "readOnly": True}
+    if claim:
+        target, drafter = {**target, "subPath": "target"}, {**drafter, "subPath": "drafter"}
+    return [
+        target,
+        *([drafter] if source.drafter else []),
+        {"name": "keys", "mountPath": SECRETS, "readOnly": True},
+        {"name": CACHE, "mountPath": "/cache"},
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the container's own
+    ]
+
+
+def _volumes(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
+    claim = cache_claim(source, cluster)
+    return [
+        *_weights(source, cluster),
+        # 0440: the group of the pod reads it, and the engine runs as no other
+        {"name": "keys", "secret": {"secretName": secret_name(cluster), "defaultMode": 0o440}},
+        {"name": CACHE, **({"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {}})},
+        {"name": "tmp", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(source.plan.values)}},
+    ]
+
+
+def _weights(source: ExportSource, cluster: Cluster) -> list[dict[str, Any]]:
+    if cluster.weights == "claim":
+        return [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}}]
+    places = {"target": source.target, "drafter": source.drafter}
+    return [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in places.items() if path]
+
+
+def quantity(values: Mapping[str, str]) -> str:
+    """The size of /dev/shm as Kubernetes writes it: `16g` is 16Gi."""
+    found = _SIZE.fullmatch((values.get(Settings.dflash_shm_size.name) or "1g").strip())
+    if found is None:
+        return "1Gi"
+    size = int(float(found["number"]) * 1024 ** _POWER[found["unit"].lower()])
+    for unit, power in (("Gi", 3), ("Mi", 2), ("Ki", 1)):
+        if size % 1024**power == 0:
+            return f"{size // 1024**power}{unit}"
+    return str(size)
+
+
+WORKER = "worker"
+"""The component of the pods beside the leader. They answer no requests."""
+
+FROM_GROUP: Mapping[str, str] = {
+    Settings.nodes.name: "$(LWS_GROUP_SIZE)",
+    Settings.node_rank.name: "$(LWS_WORKER_INDEX)",
+    Settings.master_addr.name: "$(LWS_LEADER_ADDRESS)",
+}
+"""What each pod gets of its group. LeaderWorkerSet puts its variables before those of the container."""
+
+OWN_ADDRESS = {"name": "VLLM_HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+OF_MACHINES = frozenset(
+    {
+        *FROM_GROUP,
+        *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES"),
+        *("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", OWN_ADDRESS["name"]),
+    }
+)
+"""Settings with addresses and interfaces of the machines: a pod has others."""
+
+IN_POD = {Settings.dflash_bind.name: "0.0.0.0", Settings.dflash_port.name: "8000"}  # noqa: S104 - in the pod
+
+
+def group_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a pod of a group, from that of a machine."""
+    return {name: value for name, value in environment.items() if name not in OF_MACHINES} | IN_POD
+
+
+def group(
+    source: ExportSource, cluster: Cluster, about: Mapping[str, Any], template: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The LeaderWorkerSet. `about` is its metadata, `template` the metadata of the leader's pod."""
+    labels = {**template["labels"], "app.kubernetes.io/component": WORKER}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": dict(about),
+        "spec": {
+            **number_of(cluster),
+            # the leader is ready only once all ranks have joined
+            "startupPolicy": "LeaderCreated",
+            # the usual headless Service would have the name of the endpoint's: no name of a leader would resolve
+            "networkConfig": {"subdomainPolicy": "UniquePerReplica"},
+            "rolloutStrategy": {
+                "type": "RollingUpdate",
+                # a group beyond them finds no GPUs
+                "rollingUpdateConfiguration": {"maxSurge": 0, "maxUnavailable": 1},
+            },
+            "leaderWorkerTemplate": {
+                "size": source.nodes,
+                # a rank that is lost ends the others too
+                "restartPolicy": "RecreateGroupOnPodRestart",
+                "leaderTemplate": {"metadata": dict(template), "spec": _group_pod(source, cluster, leads=True)},
+                "workerTemplate": {
+                    "metadata": {**template, "labels": labels},
+                    "spec": _group_pod(source, cluster, leads=False),
+                },
+            },
+        },
+    }
+
+
+def _group_pod(source: ExportSource, cluster: Cluster, *, leads: bool) -> dict[str, Any]:
+    spec = pod_spec(source, cluster)
+    (engine,) = spec["containers"]
+    engine["env"] = [*({"name": name, "value": value} for name, value in FROM_GROUP.items()), OWN_ADDRESS]
+    if not leads:
+        # it does not listen; it ends no earlier than the leader, whose answers need it
+        engine["name"] = WORKER
+        for name in ("ports", "startupProbe", "readinessProbe", "livenessProbe"):
+            del engine[name]
+    spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [_apart(cluster)]}}
+    return spec
+
+
+def _apart(cluster: Cluster) -> dict[str, Any]:
+    """The pods of a deployment are on different nodes, as its ranks on different machines."""
+    return {"labelSelector": ranks(cluster), "topologyKey": "kubernetes.io/hostname"}
+
+
+def ranks(cluster: Cluster) -> dict[str, Any]:
+    """What selects the pods of all ranks."""
+    components = {"key": "app.kubernetes.io/component", "operator": "In", "values": [CONTAINER, WORKER]}
+    labels = {"app.kubernetes.io/name": "dflash-deploy", "app.kubernetes.io/instance": cluster.name}
+    return {"matchLabels": labels, "matchExpressions": [components]}

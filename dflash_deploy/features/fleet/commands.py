@@ -1,0 +1,414 @@
+"""`fleet`: several machines from one terminal, over the system's SSH client.
+
+Most commands show the hosts as a table: what the command did on each. The commands that `fleet` calls on a host read
+standard input, which the calling program holds open: a line with a token, and the end of the request. `fleet keys`
+changes the API keys of all hosts, and no host refuses a request meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dflash_deploy.cli.command import command, examples, terminal
+from dflash_deploy.cli.keys import usage_table
+from dflash_deploy.cli.options import (
+    GB,
+    HERE,
+    Directory,
+    InFlight,
+    Json,
+    JsonStream,
+    KeyName,
+    KeyScope,
+    Patience,
+    TokensPerMinute,
+)
+from dflash_deploy.cli.shown import Grid, Report, visible
+from dflash_deploy.cli.streams import lost_output
+from dflash_deploy.errors import BadInput
+from dflash_deploy.redact import Secret
+from dflash_deploy.serve.api_keys import OWNER
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup import PATIENCE
+
+if TYPE_CHECKING:
+    from dflash_deploy.features.fleet.keys import FleetKeys
+    from dflash_deploy.features.fleet.settings import FleetResult
+
+
+def table(done: FleetResult) -> Grid:
+    """One row for each host."""
+    drawn = Grid("host", "state", "seconds", "endpoint", "remark")
+    for one in done.hosts:
+        row = one.row()
+        passed, failed = row["checks_passed"], row["checks_failed"]
+        checks = f"{passed} checks passed" if passed else ""
+        wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
+        unrouted = "the router sends it no requests" if one.routed is False else ""
+        words = (checks, wrong, str(row["cause"] or ""), unrouted)
+        said = one.error.message if one.error else "; ".join(filter(None, words))
+        drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
+    return drawn
+
+
+LONGEST = 200
+"""Bytes of a token."""
+
+MOST = 1 << 20
+"""Bytes of a document."""
+
+
+def read_token() -> Secret:
+    """Return the token in the first line of standard input. Raises BadInput if there is none."""
+    token = sys.stdin.buffer.readline(LONGEST).decode("ascii", "replace").strip()
+    if len(token) < 32 or not token.isascii():
+        raise BadInput("standard input has no token", hint="`dflash-deploy fleet up` makes one for each transfer")
+    return Secret(token)
+
+
+def read_all() -> bytes:
+    """Return standard input to its end. A longer one than MOST is cut, and is not valid then."""
+    return sys.stdin.buffer.read(MOST)
+
+
+def input_ended() -> threading.Event:
+    """Return an event that is set when standard input ends: the program that holds it open is gone, or done."""
+    ended = threading.Event()
+
+    def drain() -> None:
+        while os.read(sys.stdin.fileno(), 4096):
+            continue
+        ended.set()
+
+    threading.Thread(target=drain, daemon=True).start()
+    return ended
+
+
+keys = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="API keys of all hosts: add, rotate, revoke, usage; no request fails.",
+    epilog=examples("fleet keys add alice", "fleet keys rotate"),
+)
+
+
+@command(changes=True, examples=("fleet keys add alice", "fleet keys add grafana --scope metrics"))
+def fleet_keys_add(
+    name: KeyName,
+    directory: Directory = HERE,
+    scope: KeyScope = "infer",
+    in_flight: InFlight = None,
+    tokens_per_minute: TokensPerMinute = None,
+    as_json: Json = False,
+) -> Report:
+    """Add a key with a name: .env gets it after all hosts accept it."""
+    from dflash_deploy.features.fleet.keys import fleet_add_key
+
+    done = fleet_add_key(
+        directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute, reporter=terminal()
+    )
+    return _keys_report(done, "added", f"next     dflash-deploy keys show {name} --reveal   the key, for the client")
+
+
+@command(changes=True, examples=("fleet keys revoke alice", "fleet keys revoke alice --json"))
+def fleet_keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Remove a key from .env and all hosts: their engines reject it at once."""
+    from dflash_deploy.features.fleet.keys import fleet_revoke_key
+
+    return _keys_report(fleet_revoke_key(directory, name, reporter=terminal()), "revoked")
+
+
+@command(changes=True, examples=("fleet keys rotate", "fleet keys rotate alice --overlap 3600"))
+def fleet_keys_rotate(
+    name: Annotated[
+        str, typer.Argument(help=f"Whose key; without a name {Settings.vllm_api_key}.", show_default=False)
+    ] = OWNER,
+    directory: Directory = HERE,
+    overlap: Annotated[
+        float, typer.Option(min=0.0, max=86_400.0, help="Seconds for which the old key stays valid in the end.")
+    ] = 10.0,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Replace a key: all hosts accept both until the end. Only for the owner's key engines restart, host by host."""
+    from dflash_deploy.features.fleet.keys import fleet_rotate_key
+
+    done = fleet_rotate_key(directory, name, overlap=overlap, patience=patience, reporter=terminal())
+    return _keys_report(done, "replaced", "clients  each that sends the key; dflash-deploy itself reads .env")
+
+
+@command(examples=("fleet keys usage", "fleet keys usage --json"))
+def fleet_keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Show requests and tokens of each key on all hosts since the engines' start."""
+    from dflash_deploy.features.fleet.operations import fleet_usage_of_keys
+
+    found = fleet_usage_of_keys(directory, reporter=terminal())
+    failure = found.result.failure
+    hosts = (table(found.result),) if failure else ()
+    return Report(found.document(), (usage_table(found.usage), *hosts), failure=failure)
+
+
+def _keys_report(done: FleetKeys, verb: str, *after: str) -> Report:
+    if done.finished:
+        said = f"{verb:8} {done.name}, in {done.deployment.env_file} and on all hosts"
+        return Report(done.document(), (said, table(done.result), *after))
+    return Report(done.document(), (table(done.result),), failure=done.result.failure)
+
+
+keys.command("add")(fleet_keys_add)
+keys.command("revoke")(fleet_keys_revoke)
+keys.command("rotate")(fleet_keys_rotate)
+keys.command("usage")(fleet_keys_usage)
+
+
+Hosts = Annotated[
+    list[str] | None, typer.Option("--host", help="Only this host of fleet.yaml; may be repeated.", show_default=False)
+]
+
+fleet = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Several machines over SSH: init, up, status, test, keys, down.",
+    epilog=examples("fleet init nvidia@spark-a nvidia@spark-b", "fleet up"),
+)
+
+
+@command(
+    changes=True,
+    examples=("fleet init nvidia@spark-a nvidia@spark-b", "fleet init a=nvidia@192.168.1.10 b=nvidia@192.168.1.11"),
+)
+def fleet_init(
+    hosts: Annotated[
+        list[str] | None, typer.Argument(help="Each [NAME=][USER@]ADDRESS; without hosts fleet.yaml is checked.")
+    ] = None,
+    directory: Directory = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Replace fleet.yaml.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Write fleet.yaml for hosts that SSH reaches without a password, and check them."""
+    from dflash_deploy.features.fleet.operations import fleet_init as run_fleet_init
+
+    done = run_fleet_init(directory, tuple(hosts or ()), force=force, reporter=terminal())
+    shown = (
+        f"{'wrote' if done.written else 'read':8} {done.file}",
+        f"shape    {done.result.chosen.shape}: {done.result.chosen.reason}",
+        table(done.result),
+        "next     dflash-deploy fleet up   install, configure and start the hosts",
+    )
+    return Report(done.document(), shown, failure=done.result.failure)
+
+
+@command(changes=True, examples=("fleet up", "fleet up --host spark-b"))
+def fleet_up(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Prepare the hosts, carry settings to them, start their engines, and wait until each has answered."""
+    from dflash_deploy.features.fleet.up import fleet_up as run_fleet_up
+
+    done = run_fleet_up(directory, tuple(hosts or ()), patience=patience, reporter=terminal())
+    return _report(done, ("next     dflash-deploy fleet test   check answers, limits and drafts on each host",))
+
+
+@command(examples=("fleet status", "fleet status --json"))
+def fleet_status(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Report whether the engine of each host really answers."""
+    from dflash_deploy.features.fleet.operations import fleet_status as run_fleet_status
+
+    return _report(run_fleet_status(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command(examples=("fleet test", "fleet test --host spark-a"))
+def fleet_test(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Run the checks of `test` on each host that answers requests."""
+    from dflash_deploy.features.fleet.operations import fleet_test as run_fleet_test
+
+    return _report(run_fleet_test(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command(examples=("fleet logs --tail 50", "fleet logs --host spark-b"))
+def fleet_logs(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines of each.")] = None,
+) -> Report:
+    """Print the engines' logs, each line with the name of its host. Secrets are redacted."""
+    from dflash_deploy.features.fleet.operations import fleet_logs as run_fleet_logs
+
+    for name, line in run_fleet_logs(directory, tuple(hosts or ()), tail=tail, reporter=terminal()):
+        typer.echo(visible(f"{name} | {line}"))
+        if lost_output() is not None:
+            break
+    return Report()
+
+
+@command(changes=True, examples=("fleet down", "fleet down --json"))
+def fleet_down(directory: Directory = HERE, hosts: Hosts = None, as_json: Json = False) -> Report:
+    """Stop the engine of each host; weights and settings stay."""
+    from dflash_deploy.features.fleet.operations import fleet_down as run_fleet_down
+
+    return _report(run_fleet_down(directory, tuple(hosts or ()), reporter=terminal()))
+
+
+@command(changes=True, examples=("fleet restart", "fleet restart --host spark-b"))
+def fleet_restart(
+    directory: Directory = HERE,
+    hosts: Hosts = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+) -> Report:
+    """Stop and start the engines, one host after the other; a failure ends it."""
+    from dflash_deploy.features.fleet.up import fleet_restart as run_fleet_restart
+
+    return _report(run_fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
+
+
+@command(changes=True, examples=("fleet watch", "fleet watch --looks 1"))
+def fleet_watch(
+    directory: Directory = HERE,
+    patience: Patience = PATIENCE,
+    looks: Annotated[
+        int | None,
+        typer.Option("--looks", min=1, help="End after this many looks; else with Ctrl-C.", show_default=False),
+    ] = None,
+) -> Report:
+    """Check the ranks of one engine every 10 s, and restart all of them if one is lost."""
+    from dflash_deploy.features.fleet.change import fleet_watch as run_fleet_watch
+
+    run_fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
+    return Report()
+
+
+@command(examples=("fleet facts", "fleet facts --json"))
+def fleet_facts(
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="Also the state of the engine of this deployment.", file_okay=False)
+    ] = None,
+    peers: Annotated[
+        list[str] | None, typer.Option("--peer", help="Also whether this address answers; may be repeated.")
+    ] = None,
+    source: Annotated[str, typer.Option(help="The address of this machine from which peers are asked.")] = "0.0.0.0",  # noqa: S104 - any
+    as_json: Json = False,
+) -> Report:
+    """Print what a fleet needs to know of this machine; `fleet up` calls it on each host."""
+    from dflash_deploy.features.fleet.host import fleet_facts as run_fleet_facts
+
+    found = run_fleet_facts(directory, peers=tuple(peers or ()), source=source)
+    document = found.document()
+    return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
+
+
+@command(changes=True, examples=("fleet route", "fleet route --without 10.0.0.2:8000"))
+def fleet_route(
+    directory: Directory = HERE,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", help="Send no requests to this HOST:PORT, and wait for its own; may be repeated."),
+    ] = None,
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Send requests to each engine of ROUTER_ENGINES that answers; the commands of a fleet call it on a host."""
+    from dflash_deploy.features.fleet.host import fleet_route as run_fleet_route
+
+    reporter = terminal(json_stream=json_stream)
+    done = run_fleet_route(directory, without=tuple(without or ()), reporter=reporter)
+    left_out = (f"left out {address}: {why}" for address, why in done.left_out.items())
+    return Report(done.document(), (f"routed   {', '.join(done.engines) or 'no engine of another machine'}", *left_out))
+
+
+@command(changes=True, examples=("fleet accept", "fleet accept --json"))
+def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, as_json: Json = False) -> Report:
+    """Accept the keys on standard input beside those of .env; the commands of a fleet call it on a host."""
+    from dflash_deploy.features.fleet.keys import fleet_accept as run_fleet_accept
+
+    done = run_fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
+    said = (f"answered {name}: {status or 'no answer'}" for name, status in done.answers)
+    return Report(done.document(), (f"engine   {'runs' if done.running else 'does not run'}", *said))
+
+
+@command(changes=True, examples=("fleet weights", "fleet weights --probe 3 --json"))
+def fleet_weights(
+    directory: Directory = HERE,
+    probe: Annotated[
+        float, typer.Option("--probe", min=0.0, max=60.0, help="Download for this many seconds to measure the Hub.")
+    ] = 0.0,
+    as_json: Json = False,
+) -> Report:
+    """Print what this machine lacks of its weights; `fleet up` calls it on each host."""
+    from dflash_deploy.features.fleet.weights import fleet_weights as run_fleet_weights
+
+    found = run_fleet_weights(directory, probe=probe)
+    rate = f", {found.rate / 1e6:.0f} MB/s from the Hub" if found.rate else ""
+    return Report(found.document(), (f"missing  {found.missing / GB:.2f} of {found.size / GB:.2f} GB{rate}",))
+
+
+@command(changes=True, examples=("fleet take", "fleet take --json-stream"))
+def fleet_take(
+    directory: Directory = HERE,
+    url: Annotated[
+        str, typer.Option("--from", help="URL of `fleet offer` on another host; its token is on standard input.")
+    ] = "",
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Fetch missing weights from another host, or from the Hub as `up` does; `fleet up` calls it on a host."""
+    from dflash_deploy.features.fleet.weights import fleet_take as run_fleet_take
+
+    token, stopped = (read_token(), input_ended()) if url else (None, None)
+    reporter = terminal(json_stream=json_stream)
+    done = run_fleet_take(directory, url=url, token=token, stopped=stopped, reporter=reporter)
+    models = done.document() if done else {"models": []}
+    return Report(models, ("all files are present and match dflash.lock",))
+
+
+@command(
+    changes=True,
+    examples=("fleet offer --address 192.168.100.1", "fleet offer --address 192.168.100.1 --dir dflash-fleet"),
+)
+def fleet_offer(
+    address: Annotated[str, typer.Option(help="The address of this machine on the link between the hosts.")],
+    directory: Directory = HERE,
+    json_stream: JsonStream = False,
+    as_json: Json = False,
+) -> Report:
+    """Offer the weights of this machine to the other hosts until standard input ends; `fleet up` calls it on a host."""
+    from dflash_deploy.features.fleet.weights import fleet_offer as run_fleet_offer
+
+    token, reporter = read_token(), terminal(json_stream=json_stream)
+    url = run_fleet_offer(directory, address=address, token=token, ended=input_ended(), reporter=reporter)
+    return Report({"url": url}, (f"offered  weights at {url}",))
+
+
+def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
+    shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
+    way = done.weights.way if done.weights else None
+    weights = (f"weights  {way.way}: {way.reason}",) if way else ()
+    router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
+    shown = (shape, *router, *weights, table(done), *(() if done.failure else after))
+    return Report(done.document(), shown, failure=done.failure)
+
+
+fleet.command("init")(fleet_init)
+fleet.command("up")(fleet_up)
+fleet.command("status")(fleet_status)
+fleet.command("test")(fleet_test)
+fleet.command("logs")(fleet_logs)
+fleet.command("down")(fleet_down)
+fleet.command("restart")(fleet_restart)
+fleet.command("watch")(fleet_watch)
+fleet.command("facts")(fleet_facts)
+fleet.command("route")(fleet_route)
+fleet.command("accept")(fleet_accept)
+fleet.command("weights")(fleet_weights)
+fleet.command("take")(fleet_take)
+fleet.command("offer")(fleet_offer)
+fleet.add_typer(keys, name="keys")

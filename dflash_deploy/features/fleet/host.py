@@ -1,0 +1,158 @@
+"""`fleet facts` and `fleet route`: commands that `fleet` calls on a host.
+
+`fleet facts` returns the facts about this machine that a fleet needs. `fleet route` sets which engines of other
+machines get requests from the router of this one.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dflash_deploy import __version__
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import seen_workers, written_workers
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.errors import EngineNotReady, NotPossible
+from dflash_deploy.features.fleet.settings import place_here
+from dflash_deploy.features.fleet.ssh import NO_ROUTER
+from dflash_deploy.host.gpu import read_gpus
+from dflash_deploy.host.net import Link, answers, hangs, read_links
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.planning import plan_of, plan_to_stop
+from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.runtime.select import runtime_for, several_runtime
+from dflash_deploy.serve.router.files import RoutedEngine
+from dflash_deploy.serve.settings import Settings
+from dflash_deploy.startup.members import foreign_endpoint, foreign_of, is_foreign, proven
+from dflash_deploy.startup.rolling import METRICS_TIMEOUT, Routes, drained
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """Paths, links and GPU drivers of a machine; the peers that answer, and the state of an engine if asked for.
+
+    `routed` are the URLs of the engines to which the router of this machine sends requests now, and
+    `router_engines` the addresses of ROUTER_ENGINES.
+    """
+
+    home: str
+    assets: str
+    architecture: str
+    links: tuple[Link, ...]
+    drivers: tuple[str, ...]
+    peers: tuple[tuple[str, bool], ...] = ()
+    engine: EngineState | None = None
+    hangs: bool = False
+    routed: tuple[str, ...] = ()
+    router_engines: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `fleet facts --json`."""
+        engine = self.engine
+        return {
+            "version": __version__,
+            "home": self.home,
+            "assets": self.assets,
+            "architecture": self.architecture,
+            "links": [link.document() for link in self.links],
+            "drivers": list(self.drivers),
+            "peers": dict(self.peers),
+            "routed": list(self.routed),
+            "router_engines": list(self.router_engines),
+            "engine": engine
+            and {
+                "phase": engine.phase,
+                "identity": engine.identity or None,
+                "restarts": engine.restarts,
+                "hangs": self.hangs,
+            },
+        }
+
+
+def fleet_facts(
+    directory: Path | None = None,
+    *,
+    peers: tuple[str, ...] = (),
+    source: str = "0.0.0.0",  # noqa: S104 - any address of this machine
+) -> MachineFacts:
+    """Return the facts of this machine, and the state of the engine of a deployment directory if it is given.
+
+    `peers` are addresses to ask whether they answer on the network of the address `source`. Raises NoDeployment.
+    """
+    place = place_here()
+    engine, hung = None, False
+    routed: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    if directory is not None:
+        deployment = Deployment.existing(directory, check=False)
+        plan = plan_to_stop(deployment)
+        engine, settings = runtime_for(deployment, plan).state(), plan.settings
+        if engine.phase == "running" and settings.answers_requests:
+            hung = hangs(settings.dflash_bind, settings.dflash_port)
+        routed, elsewhere = _routed(deployment, plan), settings.router_engines
+    drivers = tuple(sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}))
+    asked = tuple((peer, answers(peer, source=source)) for peer in peers)
+    links, kind = read_links(), platform.machine()
+    return MachineFacts(place.home, place.assets, kind, links, drivers, asked, engine, hung, routed, elsewhere)
+
+
+def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:
+    """The URLs of the engines that the router sends requests to; none if no router runs."""
+    seen = seen_workers(deployment) if plan.settings.several_engines else None
+    if seen is None or several_runtime(deployment, plan).router.state().phase != "running":
+        return ()
+    return tuple(worker.url for worker in seen[1] if worker.healthy)
+
+
+@dataclass(frozen=True)
+class Routed:
+    """The addresses of the engines that get requests, and why others do not."""
+
+    engines: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `fleet route --json`."""
+        return {"engines": list(self.engines), "left_out": dict(self.left_out)}
+
+
+def fleet_route(directory: Path, *, without: tuple[str, ...] = (), reporter: Reporter = SILENT) -> Routed:
+    """Send requests to each engine of ROUTER_ENGINES that answers, but to none of `without`.
+
+    Waits until the requests of an engine that gets no more have ended, at most DRAIN_SECONDS. Raises NoDeployment,
+    NotPossible without ROUTER_ENGINES, EngineNotReady if the router does not run, and DirectoryBusy.
+    """
+    with locked(directory, "fleet route") as deployment:
+        plan = plan_of(deployment)
+        if not plan.settings.router_engines:
+            raise NotPossible(
+                f"{Settings.router_engines} is empty: the router of this machine sends to no other one",
+                hint="`dflash-deploy fleet up` on the terminal writes it",
+            )
+        router = several_runtime(deployment, plan).router
+        if router.state().phase != "running":
+            raise EngineNotReady(NO_ROUTER, hint="start it with `dflash-deploy up`")
+        listed = written_workers(deployment)
+        found, problems = proven(deployment, plan, listed, without)
+        here = (worker for worker in listed if not is_foreign(worker))
+        Routes(deployment, router.state).only((*here, *found))
+        # an interrupted call may have taken it from the list, and its requests continue
+        for worker in {one.id: one for one in (*foreign_of(plan), *listed) if one.id in without}.values():
+            _drain(deployment, plan, worker, reporter)
+    asked = {worker.id: "as requested" for worker in foreign_of(plan) if worker.id in without}
+    left_out = {address: deployment.redact(why) for address, why in {**asked, **problems}.items()}
+    return Routed(tuple(worker.id for worker in found), left_out)
+
+
+def _drain(deployment: Deployment, plan: Plan, worker: RoutedEngine, reporter: Reporter) -> None:
+    """Wait for the requests of an engine on another machine."""
+    seconds = plan.settings.drain_seconds
+    reporter.note(f"{worker.id}: waiting for its requests, at most {seconds} s")
+    with foreign_endpoint(deployment, plan, worker, timeout=METRICS_TIMEOUT) as endpoint:
+        left = drained(endpoint, seconds)
+    if left:
+        reporter.note(f"{worker.id}: {left} requests still in progress are cut off")

@@ -1,0 +1,333 @@
+"""`fleet keys`: adds, replaces or revokes a key on all hosts, without a request that is refused meanwhile.
+
+All hosts accept a new key before `.env` has it, so that no client can send it earlier. A replaced key is accepted until
+all hosts have the new one, and for some seconds after that. `fleet accept` sets the keys that the engines of a host
+accept in that time.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from pathlib import Path
+
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.keys import (
+    accept_also,
+    begun_handover,
+    digest_of,
+    forget_handover,
+    key_named,
+    keys_of_handover,
+    unfinished_handover,
+    write_handover,
+)
+from dflash_deploy.deployment.lock import locked
+from dflash_deploy.errors import HostUnprepared, KeyNotReplaced, NotPossible, SettingsRefused
+from dflash_deploy.features.fleet.change import (
+    Outcomes,
+    mark_as_started,
+    one_after_the_other,
+    restarts,
+    runs_as_started,
+    start_ranks,
+)
+from dflash_deploy.features.fleet.each import HostOutcome, ask_again
+from dflash_deploy.features.fleet.engines import ABSENT, absent, call_patiently, link_addresses
+from dflash_deploy.features.fleet.file import Proof, WantedKeys, in_turns, read_wanted
+from dflash_deploy.features.fleet.settings import FleetResult, OpenFleet, open_fleet
+from dflash_deploy.features.fleet.ssh import RemoteDocument, Session
+from dflash_deploy.intake.documents import KeyHandover
+from dflash_deploy.operations.key_file import key_with
+from dflash_deploy.operations.keys import answered_status, with_key
+from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.planning import plan_to_stop
+from dflash_deploy.redact import Secret, generate_key
+from dflash_deploy.runtime.select import runtime_for
+from dflash_deploy.serve.api_keys import OWNER, ApiKey, Scope
+from dflash_deploy.serve.gateway.keys import Accepted, accepted
+from dflash_deploy.startup import PATIENCE
+from dflash_deploy.startup.rotate import is_up
+
+WAITS = 300.0
+"""Seconds for which a change of keys waits for another command on a host, such as its `up`."""
+
+OVERLAP = 10.0
+"""Seconds for which a replaced key stays valid after all hosts have the new one."""
+
+OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
+
+
+@dataclass(frozen=True)
+class FleetKeys:
+    """A key of a fleet that was added, replaced or revoked. `finished` is false if a host failed."""
+
+    deployment: Deployment
+    name: str
+    key: ApiKey | None
+    finished: bool
+    result: FleetResult
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `fleet keys add|rotate|revoke --json`; no key is in it."""
+        return {
+            "file": str(self.deployment.env_file),
+            "name": self.name,
+            "fingerprint": Secret(self.key.key).fingerprint if self.key else None,
+            "finished": self.finished,
+            **self.result.document(),
+        }
+
+
+def fleet_add_key(
+    directory: Path,
+    name: str,
+    *,
+    scope: Scope = "infer",
+    in_flight: int | None = None,
+    tokens_per_minute: int | None = None,
+    reporter: Reporter = SILENT,
+) -> FleetKeys:
+    """Add a key that all hosts accept, and write it into `.env` after that. No engine restarts.
+
+    An interrupted call continues. Raises as `open_fleet`, DirectoryBusy, and NotPossible if the name is taken or is not
+    valid, or another change is not finished. Failures of hosts are in the result.
+    """
+    with locked(directory, "fleet keys add") as deployment:
+        opened = open_fleet(directory, (), reporter)
+        if not _continues(deployment, name, adds=True):
+            key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
+            keys = with_key(deployment.further_keys, key)
+            write_handover(deployment, KeyHandover(name=name, coming=digest_of(key)))
+            first = _accept(opened, WantedKeys((accepted(key),), (Proof(key, OK),)))
+            if _failed(first):
+                return _not_begun(opened, name, first)
+            opened = replace(opened, deployment=deployment.with_further_keys(keys))
+            record(opened.deployment, "key", "fleet keys add", f"{name}, scope {scope}")
+        return _settled(opened, name, _write(opened, ()))
+
+
+def fleet_revoke_key(directory: Path, name: str, *, reporter: Reporter = SILENT) -> FleetKeys:
+    """Remove a key from `.env`, and from all hosts: their engines reject it at once, without a restart.
+
+    If a host fails, the others have rejected it; the same command continues. Raises as `open_fleet`, DirectoryBusy, and
+    NotPossible if no key has the name. Failures of hosts are in the result.
+    """
+    with locked(directory, "fleet keys revoke") as deployment:
+        opened = open_fleet(directory, (), reporter)
+        unfinished = unfinished_handover(deployment)
+        other = unfinished if unfinished is not None and unfinished.name != name else None
+        key: ApiKey | None = None
+        if unfinished is None or unfinished.name != name or unfinished.coming is not None:
+            key = key_with(deployment.further_keys, name)
+            if other is None:
+                write_handover(deployment, KeyHandover(name=name, going=digest_of(key)))
+            kept = tuple(one for one in deployment.further_keys if one.name != name)
+            opened = replace(opened, deployment=deployment.with_further_keys(kept))
+            record(opened.deployment, "key", "fleet keys revoke", name)
+        also = keys_of_handover(opened.deployment, other)
+        outcomes = _write(opened, also, *((Proof(key, UNAUTHORIZED),) if key else ()))
+        return _settled(opened, name, outcomes, forget=other is None)
+
+
+def fleet_rotate_key(
+    directory: Path,
+    name: str = OWNER,
+    *,
+    overlap: float = OVERLAP,
+    patience: float = PATIENCE,
+    reporter: Reporter = SILENT,
+) -> FleetKeys:
+    """Replace a key on all hosts. For the owner's key the engines restart, one host after the other.
+
+    The old key is rejected `overlap` seconds after all hosts have the new one. An interrupted call continues. Raises as
+    `fleet_add_key`, and SettingsRefused if the owner's key is not sound.
+    """
+    with locked(directory, "fleet keys rotate") as deployment:
+        opened = open_fleet(directory, (), reporter)
+        old: ApiKey | None = None
+        if not _continues(deployment, name, adds=False):
+            old = _present(deployment, name)
+            new = replace(old, key=generate_key().reveal())
+            write_handover(deployment, KeyHandover(name=name, coming=digest_of(new), going=digest_of(old)))
+            first = _accept(opened, WantedKeys((accepted(new), accepted(old)), (Proof(new, OK),)))
+            if _failed(first):
+                return _not_begun(opened, name, first)
+            opened = replace(opened, deployment=_with_new(deployment, new))
+            record(opened.deployment, "key", "fleet keys rotate", f"{name}: the key was replaced")
+        both = keys_of_handover(opened.deployment, unfinished_handover(opened.deployment))
+        reporter.note("all hosts accept both keys; .env has the new one")
+        outcomes = _write(opened, both)
+        if name == OWNER and not _failed(outcomes):
+            outcomes = _restarted(opened, outcomes, patience)
+        if _failed(outcomes):
+            return _settled(opened, name, outcomes)
+        if overlap:
+            reporter.note(f"the old key is valid for {overlap:g} s more")
+            time.sleep(overlap)
+        last = _write(opened, (), *((Proof(old, UNAUTHORIZED),) if old else ()))
+        return _settled(opened, name, last if _failed(last) else outcomes)
+
+
+def settle_keys(opened: OpenFleet) -> None:
+    """Finish a change of keys that was interrupted, after all hosts have `.env` and run with it.
+
+    If a host fails, the next `fleet up` or the command itself tries again.
+    """
+    if begun_handover(opened.deployment) and not _failed(_accept(opened, WantedKeys())):
+        forget_handover(opened.deployment)
+
+
+def _continues(deployment: Deployment, name: str, *, adds: bool) -> bool:
+    """Whether `.env` has an unfinished change of this key. Raises NotPossible if it has one of another kind."""
+    found = unfinished_handover(deployment)
+    if found is None:
+        return False
+    if found.name == name and found.coming is not None and (found.going is None) == adds:
+        return True
+    verb = "revoke" if found.coming is None else "add" if found.going is None else "rotate"
+    command = f"dflash-deploy fleet keys {verb}" + ("" if found.name == OWNER else f" {found.name}")
+    raise NotPossible(f"a change of the key `{found.name}` is not finished", hint=f"finish it first: {command}")
+
+
+def _present(deployment: Deployment, name: str) -> ApiKey:
+    """The key that is replaced. Raises NotPossible, and SettingsRefused if the owner's key is not sound."""
+    if name == OWNER and not deployment.key_is_sound:
+        raise SettingsRefused(
+            ".env: the API key is empty, too short, or has characters that files quote",
+            hint="make one: `dflash-deploy keys rotate`, then `dflash-deploy fleet up`",
+        )
+    return key_named(deployment, name) or key_with(deployment.further_keys, name)
+
+
+def _with_new(deployment: Deployment, new: ApiKey) -> Deployment:
+    if new.name == OWNER:
+        return deployment.with_new_key(Secret(new.key))
+    return deployment.with_further_keys([new if key.name == new.name else key for key in deployment.further_keys])
+
+
+def _accept(opened: OpenFleet, keys: WantedKeys) -> Outcomes:
+    """Let all hosts accept keys. A host without a deployment stays as it is: `fleet up` makes it."""
+    return opened.on_each(lambda one: _accepted(opened, one, keys), opened.fleet.hosts)
+
+
+def _accepted(opened: OpenFleet, session: Session, keys: WantedKeys) -> RemoteDocument:
+    def call() -> RemoteDocument:
+        return call_patiently(
+            opened, session, "fleet accept", patience=WAITS, stdin=lambda: io.BytesIO(keys.document())
+        )
+
+    try:
+        return ask_again(call)
+    except HostUnprepared as problem:
+        return absent(session, problem)
+
+
+def _write(opened: OpenFleet, also: tuple[Accepted, ...], *proofs: Proof) -> Outcomes:
+    """Write the keys of `.env` into that of all hosts. Their engines run on: they read further keys again."""
+    deployment = opened.deployment
+    keys = WantedKeys(also, proofs, deployment.key, deployment.further_keys)
+
+    def write(session: Session) -> RemoteDocument:
+        same = ask_again(lambda: runs_as_started(opened, session))
+        owners = any(one.name == OWNER for one in also)
+        done = _accepted(opened, session, keys)
+        if same and not owners and done is not ABSENT:
+            ask_again(lambda: mark_as_started(opened, session))
+        return done
+
+    return opened.on_each(write, opened.fleet.hosts)
+
+
+def _restarted(opened: OpenFleet, written: Outcomes, patience: float) -> Outcomes:
+    """Restart the engines that run with the old key, one host after the other; the ranks of one engine together."""
+    there = tuple(one.host for one in written.values() if one.result is not ABSENT)
+    stale = opened.on_each(lambda one: ask_again(lambda: restarts(opened, one)), there)
+    failed = {name: HostOutcome[RemoteDocument](one.host, one.seconds, error=one.error)
+              for name, one in stale.items() if one.error}  # fmt: skip
+    if failed:
+        return {**written, **failed}
+    names = {name for name, one in stale.items() if one.result}
+    if names and opened.chosen.shape == "one-engine":
+        return start_ranks(opened, link_addresses(opened), patience)
+    _, turns = in_turns(there, opened.fleet.leader, names)
+    return {**written, **one_after_the_other(opened, turns, patience, "restart")}
+
+
+def _failed(outcomes: Outcomes) -> bool:
+    return any(one.error for one in outcomes.values())
+
+
+def _not_begun(opened: OpenFleet, name: str, outcomes: Outcomes) -> FleetKeys:
+    """A host does not accept the new key: no client gets it. The next change, or `fleet up`, removes it."""
+    opened.reporter.note(".env is not changed: all hosts must accept a new key first")
+    return FleetKeys(opened.deployment, name, None, False, opened.results(_in_order(opened, outcomes), "accepted"))
+
+
+def _settled(opened: OpenFleet, name: str, outcomes: Outcomes, *, forget: bool = True) -> FleetKeys:
+    finished = not _failed(outcomes)
+    if finished and forget:
+        forget_handover(opened.deployment)
+    if not finished:
+        # the file remembers one change
+        same = "the same command continues, and so does `fleet up`" if forget else "`dflash-deploy fleet up` continues"
+        opened.reporter.note(f"not finished: .env is changed; {same}")
+    result = opened.results(_in_order(opened, outcomes), "accepted")
+    return FleetKeys(opened.deployment, name, key_named(opened.deployment, name), finished, result)
+
+
+def _in_order(opened: OpenFleet, outcomes: Outcomes) -> Mapping[str, HostOutcome[RemoteDocument]]:
+    return {host.name: outcomes[host.name] for host in opened.fleet.hosts}
+
+
+@dataclass(frozen=True)
+class AcceptedKeys:
+    """What the engines answer to each key, by its name. `running`: whether they run."""
+
+    running: bool
+    answers: tuple[tuple[str, int | None], ...] = ()
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `fleet accept --json`; no key is in it."""
+        answers = [{"name": name, "status": status} for name, status in self.answers]
+        return {"state": "accepted" if self.running else "stopped", "answers": answers}
+
+
+def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) -> AcceptedKeys:
+    """Let the engines accept keys beside those of `.env`, without a restart, and prove it.
+
+    `asked` is `WantedKeys.document` of the terminal. Raises BadInput if it is not, NoDeployment, DirectoryBusy, and
+    KeyNotReplaced if a running engine answers a key with another status.
+    """
+    keys = read_wanted(asked)
+    with locked(directory, "fleet accept", check=False) as before:
+        deployment = _written(before, keys)
+        accept_also(deployment, keys.also)
+        if not is_up(runtime_for(deployment, plan_to_stop(deployment))):
+            reporter.note("no engine runs here: it gets the keys when it starts")
+            return AcceptedKeys(False)
+        answers = []
+        for proof in keys.proofs:
+            status = answered_status(deployment, proof.key, {proof.status})
+            if status not in {None, proof.status}:
+                raise KeyNotReplaced(
+                    f"the engine answers the key `{proof.key.name}` with {status}, expected {int(proof.status)}",
+                    hint="the engine started before keys could change: `dflash-deploy fleet restart`",
+                )
+            answers.append((proof.key.name, status))
+    return AcceptedKeys(True, tuple(answers))
+
+
+def _written(deployment: Deployment, keys: WantedKeys) -> Deployment:
+    """Write the keys that `.env` and `.env.last` shall have; return the deployment read again."""
+    if keys.owner is not None and keys.owner.reveal() != deployment.key.reveal():
+        deployment = deployment.with_new_key(keys.owner)
+    if keys.further is not None and keys.further != deployment.further_keys:
+        deployment = deployment.with_further_keys(keys.further)
+    # `fleet up` may have written `.env` before, and kept the one with the old keys
+    deployment.keys_into_last()
+    return deployment

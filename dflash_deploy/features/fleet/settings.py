@@ -1,0 +1,226 @@
+"""The common parts of all `fleet` commands: the open fleet, results by host, and settings carried to a host.
+
+A fleet is a deployment directory with a `fleet.yaml` beside its `.env`. Its settings, its lock and its keys are written
+into the deployment directory of a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dflash_deploy.assets import asset
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.errors import BadInput, DeployError
+from dflash_deploy.features.fleet.each import HostOutcome, failure_of_all, on_each
+from dflash_deploy.features.fleet.file import (
+    Chosen,
+    Fleet,
+    FleetHost,
+    Place,
+    choose_shape,
+    env_text,
+    has_front,
+    own_settings,
+    read_fleet,
+)
+from dflash_deploy.features.fleet.prepare import MovedWeights, Wheel, environment_of, read_wheel
+from dflash_deploy.features.fleet.ssh import RemoteDocument, Session, call, error_of
+from dflash_deploy.intake.files import read_text
+from dflash_deploy.operations.reporter import Reporter
+from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.router.files import KEYS, RouterKeys, keys_document_of
+from dflash_deploy.weights.lock import LOCK_FILE
+
+T = TypeVar("T")
+
+NAME_COLUMN = 12
+"""Characters of a host's name before its progress."""
+
+LONGEST_LINE = 160
+"""Characters of a line of progress."""
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """What a command did on one host. `state` is one word for people and programs; `error` is set if it failed.
+
+    `routed`: the router of the fleet sends requests to its engine.
+    """
+
+    host: FleetHost
+    rank: int
+    state: str
+    seconds: float
+    document: RemoteDocument | None = None
+    error: DeployError | None = None
+    routed: bool | None = None
+
+    def row(self) -> dict[str, object]:
+        """One of `hosts` in the document."""
+        data = self.document.data if self.document else None
+        return {
+            "name": self.host.name,
+            "address": self.host.address,
+            "rank": self.rank,
+            "state": self.state,
+            "seconds": round(self.seconds, 1),
+            "endpoint": (data and data.endpoint) or None,
+            "model": data and data.model,
+            "tokens_per_second": data and data.tokens_per_second,
+            "acceptance_length": data and data.acceptance_length,
+            "cause": data and (data.problem or data.cause),
+            "checks_passed": sum(check.status == "passed" for check in data.checks) if data else 0,
+            "checks_failed": [check.name for check in data.checks if check.status == "failed"] if data else [],
+            "routed": self.routed,
+            "error": self.error
+            and {"code": int(self.error.exit_code), "message": self.error.message, "hint": self.error.hint},
+        }
+
+
+@dataclass(frozen=True)
+class FleetResult:
+    """The result of a command on all hosts. `weights` says how they reached the hosts.
+
+    `router` is the name of the host with the router and the door of all, empty without one.
+    """
+
+    chosen: Chosen
+    hosts: tuple[HostResult, ...]
+    router: str
+    failure: DeployError | None = None
+    weights: MovedWeights | None = None
+
+    def document(self) -> dict[str, object]:
+        """The `data` of the command's document."""
+        moved = {} if self.weights is None else {"weights": self.weights.document()}
+        return {
+            "shape": self.chosen.shape,
+            "reason": self.chosen.reason,
+            "router": self.router or None,
+            "hosts": [host.row() for host in self.hosts],
+            **moved,
+        }
+
+
+@dataclass(frozen=True)
+class OpenFleet:
+    """A fleet that a command works on: the deployment whose settings it has, the hosts, and the wheel for them."""
+
+    deployment: Deployment
+    fleet: Fleet
+    hosts: tuple[FleetHost, ...]
+    chosen: Chosen
+    wheel: Wheel | None
+    reporter: Reporter
+
+    @property
+    def environment(self) -> str:
+        """The name of the environment with dflash-deploy on each host."""
+        return environment_of(self.fleet, self.wheel)
+
+    def require_all(self) -> None:
+        """Raise BadInput if one engine over all hosts would start or stop on some of them."""
+        if self.chosen.shape == "one-engine" and len(self.hosts) < len(self.fleet.hosts):
+            raise BadInput("one engine runs on all hosts together", hint="leave out --host")
+
+    def say(self, host: FleetHost, text: str) -> None:
+        """Report one line of progress of a host, without secrets."""
+        self.reporter.note(f"{host.name:{NAME_COLUMN}} {self.deployment.redact(printable_line(text))}")
+
+    def on_each(
+        self, work: Callable[[Session], T], hosts: tuple[FleetHost, ...] | None = None
+    ) -> Mapping[str, HostOutcome[T]]:
+        """Do the work for hosts at the same time. An error of one is reported when it occurs."""
+
+        def reported(session: Session) -> T:
+            try:
+                return work(session)
+            except DeployError as problem:
+                self.say(session.host, f"failed: {problem.message}")
+                raise
+
+        return on_each(self.fleet, self.hosts if hosts is None else hosts, reported)
+
+    def call(self, session: Session, command: str, *args: str, seconds: float | None = None) -> RemoteDocument:
+        """Run a command in the deployment directory of a host. Raises what `remote.call` raises."""
+        return call(
+            session, self.environment, *command.split(), "--dir", session.host.directory, *args, seconds=seconds
+        )
+
+    def results(self, outcomes: Mapping[str, HostOutcome[RemoteDocument]], default: str) -> FleetResult:
+        """The result of a command. `default` is the state of a host whose document has none."""
+        rows = tuple(self._result(outcome, default) for outcome in outcomes.values())
+        failures = {row.host.name: HostOutcome[None](row.host, row.seconds, error=row.error) for row in rows}
+        return FleetResult(self.chosen, rows, self.router, failure_of_all(failures))
+
+    @property
+    def front(self) -> bool:
+        """Whether the leader runs a router and a door for the engines of all hosts."""
+        return has_front(self.fleet, self.chosen)
+
+    @property
+    def router(self) -> str:
+        """The name of the host with the router; empty without one."""
+        return self.fleet.leader.name if self.front else ""
+
+    def _result(self, outcome: HostOutcome[RemoteDocument], default: str) -> HostResult:
+        document, host = outcome.result, outcome.host
+        error = outcome.error
+        if document is not None and error is None:
+            error = error_of(host, document)
+        state = "failed" if error else (document and document.data.state) or default
+        return HostResult(host, self.fleet.ranked.index(host), state, outcome.seconds, document, error)
+
+
+def printable_line(text: str) -> str:
+    """One line of a text from a host, of limited length."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+
+
+def open_fleet(directory: Path, names: tuple[str, ...], reporter: Reporter) -> OpenFleet:
+    """Open the fleet of a deployment directory, for the hosts with these names, all without names.
+
+    Raises NoDeployment, SettingsRefused, FleetRefused, BadInput for a name that does not exist, and NotPossible.
+    """
+    deployment = Deployment.existing(directory)
+    fleet = read_fleet(deployment.directory)
+    chosen = choose_shape(fleet, plan_of(deployment))
+    wheel = read_wheel(fleet, deployment.directory)
+    return OpenFleet(deployment, fleet, fleet.named(names), chosen, wheel, reporter)
+
+
+def place_here() -> Place:
+    """Where paths begin on this machine."""
+    return Place(str(Path.home()), str(asset("models").parent))
+
+
+NOTHING: Mapping[str, str] = {}
+
+
+def carry_settings(
+    opened: OpenFleet, session: Session, place: Place, changes: Mapping[str, str], forced: Mapping[str, str] = NOTHING
+) -> bool:
+    """Write `.env`, and `dflash.lock` if there is one, into the deployment directory of a host.
+
+    `changes` are the settings that follow from the shape; those of `fleet.yaml` override them, but not `forced`.
+    Returns whether `.env` changed.
+    """
+    host, deployment = session.host, opened.deployment
+    own = {**changes, **own_settings(opened.fleet, host), **forced}
+    text = env_text(read_text(deployment.env_file), deployment.values, place_here(), place, own)
+    changed = session.send(text.encode(), f"{host.directory}/.env")
+    if changed:
+        opened.say(host, "settings and the API key are written, mode 0600")
+    lock = deployment.directory / LOCK_FILE
+    if lock.exists():
+        session.send(read_text(lock).encode(), f"{host.directory}/{LOCK_FILE}")
+    return changed
+
+
+def carry_router_keys(session: Session, keys: RouterKeys) -> None:
+    """Write the router's keys into the deployment directory of a host: its engine lets the router read its load."""
+    session.send(keys_document_of(keys).encode(), f"{session.host.directory}/.dflash/router/{KEYS}")

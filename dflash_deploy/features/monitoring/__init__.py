@@ -1,0 +1,47 @@
+"""Recording rules, alerts and dashboards as typed data. `monitoring/` has the files that are generated from them.
+
+python -m dflash_deploy.features.monitoring     writes monitoring/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from dflash_deploy.registry import Feature, Happened
+
+if TYPE_CHECKING:
+    from dflash_deploy.deployment.directory import Deployment
+
+FOLDER = "monitor"
+"""The directory with configuration and data, in a deployment's `.dflash`."""
+
+
+def _around(
+    deployment: Deployment, command: str, note: Callable[[str], None], most: timedelta
+) -> AbstractContextManager[None]:
+    if not (deployment.state / FOLDER).is_dir():
+        return nullcontext()
+    from dflash_deploy.features.monitoring.silences import silenced  # noqa: PLC0415 - only where something is monitored
+
+    return silenced(deployment, command, note, most)
+
+
+def _events(deployment: Deployment, since: datetime, now: datetime) -> Sequence[Happened] | None:
+    if not (deployment.state / FOLDER).is_dir():
+        return None
+    from dflash_deploy.features.monitoring.alerted import alerts_between  # noqa: PLC0415 - the same
+
+    return alerts_between(deployment, since, now)
+
+
+FEATURE = Feature(
+    commands={
+        "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, silence, export."),
+    },
+    documents=f"{__name__}.documents",
+    around=_around,
+    events=_events,
+)
