@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import typer
 from typer.exceptions import TyperException
 
-from dflash_deploy.cli.shown import quoted
+from dflash_deploy.cli.shown import About, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-
-
-@dataclass(frozen=True)
-class About:
-    """What a command declares beside its options.
-
-    `name` is its full name, `examples` its two examples for the help, the simplest one first. `changes`: it changes
-    something, so lost output is a warning only. `starts_over`: nothing is kept if it is interrupted, and the settings
-    of `.env` are put back first.
-    """
-
-    name: str
-    examples: tuple[str, ...] = ()
-    changes: bool = False
-    starts_over: bool = False
 
 
 def command(

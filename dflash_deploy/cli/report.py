@@ -23,10 +23,9 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from dflash_deploy.cli.command import About
 from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.options import HERE
-from dflash_deploy.cli.shown import Grid, Report, Shown, Styled, shortened, visible, visible_json
+from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused

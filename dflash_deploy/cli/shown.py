@@ -38,6 +38,21 @@ Shown = str | Grid | Styled
 
 
 @dataclass(frozen=True)
+class About:
+    """What a command declares beside its options.
+
+    `name` is its full name, `examples` its two examples for the help, the simplest one first. `changes`: it changes
+    something, so lost output is a warning only. `starts_over`: nothing is kept if it is interrupted, and the settings
+    of `.env` are put back first.
+    """
+
+    name: str
+    examples: tuple[str, ...] = ()
+    changes: bool = False
+    starts_over: bool = False
+
+
+@dataclass(frozen=True)
 class Report:
     """What a command returns: `data` for programs, `shown` for people, findings for both."""
 

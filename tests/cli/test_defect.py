@@ -11,8 +11,8 @@ import pytest
 
 from dflash_deploy import __version__
 from dflash_deploy.cli import report
-from dflash_deploy.cli.command import About
 from dflash_deploy.cli.defect import ISSUES, LONGEST_MESSAGE
+from dflash_deploy.cli.shown import About
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise

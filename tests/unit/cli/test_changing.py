@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dflash_deploy.cli.app import COMMANDS, load
-from dflash_deploy.cli.command import About
+from dflash_deploy.cli.shown import About
 
 READING = {
     "bench",
