@@ -289,10 +289,6 @@ class ExportOptions(Document):
     router_image: Name = ""
     host: Name = ""
     ingress_class: Name = ""
-    gateway: Name = ""
-    max_replicas: Annotated[int, Field(ge=0, lt=1000)] = 0
-    prometheus: Name = ""
-    endpoint_picker: Name = ""
 
 
 class ComposeOptions(Document):

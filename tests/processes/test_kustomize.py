@@ -1,19 +1,26 @@
 """The real kubectl builds the exported folder, and overlays on it; and the lines of its README that run a Job."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.objects import objects, router_objects
+from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
 from dflash_deploy.features.export.readme import job_name, pull_objects, readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
+
+ENGINES = ("Deployment", "dflash")
+
+Documents = Mapping[tuple[str, str], Mapping[str, Any]]
+Shown = Mapping[str, Documents]
 
 
 @pytest.mark.parametrize(
@@ -21,12 +28,10 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_
     [("dgx-spark", "aeon-vllm-dflash"), ("rtx-3090", "llamacpp-b11434"), ("h100", "sglang-0.5.23")],
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=3, max_replicas=5, weights="claim", host="llm.example.com")
+    cluster = Cluster(replicas=3, weights="claim", host="llm.example.com")
     source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
     # a text that YAML in Go reads as a number
     source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
-    gateway = folder(source, replace(cluster, gateway="infra/public", endpoint_picker="picker"))
-    texts = gateway | folder(source, cluster)
     overlay = {
         "namespace": "vision",
         "resources": ["../base"],
@@ -37,25 +42,13 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
             }
         ],
     }
-    for path, text in {**texts, "mine/kustomization.yaml": yaml.safe_dump(overlay)}.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    counts = {
-        "pull": len(pull_objects(source, cluster)),
-        "monitoring": 3,
-        "ingress": 1,
-        "gateway": 1,
-        "autoscaling": 1,
-        "inference": 3,
-    }
+    write(tmp_path, folder(source, cluster) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
+    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3, "ingress": 1}
     for place in (*counts, "base", "mine"):
-        done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
-        assert done.returncode == 0, done.stderr
-        built = list(yaml.safe_load_all(done.stdout))
-        assert len(built) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
-        for document in built:
+        named = built(tmp_path / place)
+        assert len(named) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
+        for document in named.values():
             validated(document, VERSIONS[-1])
-    named = {(document["kind"], document["metadata"]["name"]): document for document in built}
     (subject,) = named["RoleBinding", "dflash-router"]["subjects"]
     assert subject["namespace"] == "vision"
     deployment = named["Deployment", "dflash"]
@@ -63,37 +56,100 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
     assert deployment["metadata"]["namespace"] == "vision"
 
 
-def overlays() -> dict[str, str]:
-    """The overlays of the page of Kubernetes, by what they are about."""
+def write(directory: Path, texts: Mapping[str, str]) -> None:
+    for path, text in texts.items():
+        (directory / path).parent.mkdir(exist_ok=True)
+        (directory / path).write_text(text)
+
+
+def built(directory: Path) -> Documents:
+    """What `kubectl kustomize` makes of a folder, by kind and name."""
+    done = run_command(str(kubectl()), "kustomize", str(directory))
+    assert done.returncode == 0, done.stderr
+    documents = list(yaml.safe_load_all(done.stdout))
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents}
+    assert len(found) == len(documents)
+    return found
+
+
+def shown_files() -> list[tuple[str, str]]:
+    """The files that the page of Kubernetes adds to an export: path and text."""
     page = (Path(__file__).parents[2] / "docs/how-to/kubernetes.md").read_text()
-    blocks = re.findall(r"```yaml\n# kubernetes/mine/kustomization.yaml\n(.*?)```", page, re.DOTALL)
-    return {"patches" if "patches" in block else "folders": block for block in blocks}
+    return re.findall(r"```yaml\n# kubernetes/(\S+)\n(.*?)```", page, re.DOTALL)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_overlays_of_the_page_change_the_engines_only(replicas: int, tmp_path: Path) -> None:
     cluster = Cluster(replicas=replicas, host="llm.example.com")
     source = source_for(plan_for("h100", "vllm-0.33"))
-    blocks = overlays()
-    assert blocks.keys() == {"patches", "folders"}
-    texts = folder(source, cluster) | {f"{name}/kustomization.yaml": text for name, text in blocks.items()}
-    built = {}
-    for path, text in texts.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(text)
-    for place in ("base", *blocks):
-        done = run_command(str(kubectl()), "kustomize", str(tmp_path / place))
-        assert done.returncode == 0, done.stderr
-        documents = list(yaml.safe_load_all(done.stdout))
-        built[place] = {(one["kind"], one["metadata"]["name"]): one["spec"] for one in documents if "spec" in one}
-    assert built["base"].items() <= built["folders"].items()
-    assert {"Ingress", "ServiceMonitor"} <= {kind for kind, _ in built["folders"]}
-    changed = [name for name, spec in built["patches"].items() if spec != built["base"][name]]
-    assert changed == [("Deployment", "dflash")]
-    deployment = built["patches"]["Deployment", "dflash"]
-    assert deployment["replicas"] == replicas
-    added = pod_of({"spec": deployment})["nodeSelector"].items() - runs_on(source).items()
+    (folders, patches) = (text for path, text in shown_files() if path == "mine/kustomization.yaml")
+    overlays = {"folders/kustomization.yaml": folders, "patches/kustomization.yaml": patches}
+    write(tmp_path, folder(source, cluster) | overlays)
+    base, whole, patched = (built(tmp_path / place) for place in ("base", "folders", "patches"))
+    assert base.items() <= whole.items()
+    assert {"Ingress", "ServiceMonitor"} <= {kind for kind, _ in whole}
+    assert [name for name, document in patched.items() if document.get("spec") != base[name].get("spec")] == [ENGINES]
+    deployment = patched[ENGINES]
+    assert deployment["spec"]["replicas"] == replicas
+    added = pod_of(deployment)["nodeSelector"].items() - runs_on(source).items()
     assert added == {("example.com/gpu-model", "h100")}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """An export with two engines, built by itself and with each overlay that adds a resource. All are valid."""
+    place = tmp_path_factory.mktemp("shown")
+    files = {path: text for path, text in shown_files() if not path.startswith("mine/")}
+    write(place, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
+    found = {name: built(place / name) for name in ("base", "monitoring", "scaled", "routed", "pooled")}
+    assert {path.partition("/")[0] for path in files} <= found.keys()
+    for documents in found.values():
+        for document in documents.values():
+            validated(document, VERSIONS[-1])
+    return found
+
+
+def test_the_shown_scaledobject_scales_the_engines_by_recorded_series(shown: Shown) -> None:
+    made, engines = shown["scaled"], shown["base"][ENGINES]
+    assert made.keys() == {*shown["base"], *shown["monitoring"], ("ScaledObject", "dflash")}
+    spec = made["ScaledObject", "dflash"]["spec"]
+    assert spec["scaleTargetRef"] == {
+        "apiVersion": engines["apiVersion"], "kind": engines["kind"], "name": engines["metadata"]["name"]
+    }  # fmt: skip
+    assert spec["minReplicaCount"] == engines["spec"]["replicas"]
+    # `apply` would reset it
+    assert "replicas" not in made[ENGINES]["spec"]
+    (trigger,) = spec["triggers"]
+    series = re.findall(r'(dflash:\w+)\{deployment="(.*?)"\}', trigger["metadata"]["query"])
+    assert series == [("dflash:running", "dflash"), ("dflash:queue", "dflash")]
+    groups = shown["monitoring"]["PrometheusRule", "dflash-metrics"]["spec"]["groups"]
+    assert {name for name, _ in series} <= {rule.get("record") for group in groups for rule in group["rules"]}
+
+
+def test_the_shown_route_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
+    made, service = shown["routed"], shown["base"]["Service", "dflash"]
+    assert made.keys() == {*shown["base"], ("HTTPRoute", "dflash")}
+    (rule,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
+    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
+    published = {one["path"]["value"]: one["path"]["type"] for one in rule["matches"]}
+    assert published == {"/health": "Exact", "/v1": "PathPrefix"}
+
+
+def test_the_shown_pool_has_the_engines_and_lets_the_gateway_reach_them(shown: Shown) -> None:
+    made, engines = shown["pooled"], shown["base"][ENGINES]
+    added = {("HTTPRoute", "dflash"), ("InferencePool", "dflash"), ("NetworkPolicy", "dflash-pool")}
+    assert made.keys() == {*shown["base"], *added}
+    pool, policy = made["InferencePool", "dflash"]["spec"], made["NetworkPolicy", "dflash-pool"]["spec"]
+    assert pool["selector"] == policy["podSelector"] == engines["spec"]["selector"]
+    (container,) = pod_of(engines)["containers"]
+    ports = [port["containerPort"] for port in container["ports"]]
+    assert [port["number"] for port in pool["targetPorts"]] == ports
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == ports
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
+    (routed,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
+    group, _, _ = made["InferencePool", "dflash"]["apiVersion"].partition("/")
+    assert routed["backendRefs"] == [{"group": group, "kind": "InferencePool", "name": "dflash"}]
 
 
 @pytest.mark.parametrize("end", ["SuccessCriteriaMet Complete", "FailureTarget Failed"])

@@ -41,11 +41,8 @@ SHAPES = {
         host="llm.example.com",
         ingress_class="traefik",
     ),
-    "one to four": Cluster(
-        host="llm.example.com", gateway="infra/public:https", max_replicas=4, endpoint_picker="llm-d-picker"
-    ),
 }
-"""The shapes of an export: one engine, three with a claim, and a number that follows the load."""
+"""The shapes of an export: one engine, and three with a claim."""
 
 CLUSTERS = tuple(SHAPES.values())
 

@@ -78,9 +78,6 @@ LONGEST_NAME = 40
 
 MOST_REPLICAS = 64
 
-USUAL_PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
-"""The Service that the Prometheus Operator makes, in the namespace that its chart proposes."""
-
 USUAL_START = 1200.0
 """Expected seconds of a first start, at least: the start period of the Compose file.
 
@@ -90,12 +87,7 @@ A profile's own figure was measured with its usual models on a local disk; a cla
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 _HOST = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_GATEWAY = re.compile(
-    r"((?P<namespace>[a-z0-9][a-z0-9-]{0,62})/)?(?P<name>[a-z0-9][a-z0-9.-]{0,62})(:(?P<listener>[a-z0-9][a-z0-9.-]{0,62}))?"
-)
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_PICKER = re.compile(r"(?P<name>[a-z]([a-z0-9-]{0,61}[a-z0-9])?)(:(?P<port>[1-9][0-9]{0,4}))?")
-_PROMETHEUS = re.compile(r"https?://[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[1-9][0-9]{0,4})?(/[a-zA-Z0-9._/-]*)?")
 IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
 
 
@@ -105,41 +97,13 @@ def check_form(what: str, value: str, pattern: re.Pattern[str], example: str) ->
         raise BadInput(f"`{value[:80]}` is not a valid {what}", hint=f"such as {example}")
 
 
-TLS_LISTENER = "https"
-"""The listener of a Gateway if none is named. A route without a listener is also attached to those without TLS."""
-
-
-@dataclass(frozen=True)
-class GatewayListener:
-    """One listener of a Gateway. An empty namespace is that of the route."""
-
-    namespace: str
-    name: str
-    listener: str
-
-
-PICKER_PORT = 9002
-"""The port of an endpoint picker if none is named."""
-
-
-@dataclass(frozen=True)
-class PickerService:
-    """The Service of an endpoint picker."""
-
-    name: str
-    port: int
-
-
 @dataclass(frozen=True)
 class Cluster:
     """The choices for one cluster. Empty texts leave a choice to the cluster, or to the deployment.
 
     `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
     dflash-deploy itself, `router_image` that of the router and the door before several replicas.
-    `host` is the domain name of an Ingress; without it there is none. With `gateway`, it is that of an HTTPRoute
-    instead: `NAME`, `NAMESPACE/NAME` or either with `:LISTENER`. With `max_replicas`, KEDA changes the number of
-    replicas between both; it asks the Prometheus at the URL `prometheus`. With `endpoint_picker`, `NAME[:PORT]` of a
-    Service, the Gateway also gets an InferencePool.
+    `host` is the domain name of an Ingress; without it there is none.
     """
 
     name: str = "dflash"
@@ -153,10 +117,6 @@ class Cluster:
     router_image: str = ""
     host: str = ""
     ingress_class: str = ""
-    gateway: str = ""
-    max_replicas: int = 0
-    prometheus: str = ""
-    endpoint_picker: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Kubernetes would refuse."""
@@ -170,14 +130,6 @@ class Cluster:
                 f"`{self.replicas}` is not a valid number of replicas (1-{MOST_REPLICAS})",
                 hint="each replica needs GPUs of its own",
             )
-        if self.max_replicas and not self.replicas < self.max_replicas <= MOST_REPLICAS:
-            raise BadInput(
-                f"`{self.max_replicas}` is not a valid maximum of replicas ({self.replicas + 1}-{MOST_REPLICAS})",
-                hint="--replicas is the least number of engines, --max-replicas the largest one",
-            )
-        check_form("URL of Prometheus", self.prometheus, _PROMETHEUS, USUAL_PROMETHEUS)
-        if self.prometheus and not self.max_replicas:
-            raise BadInput("a URL of Prometheus is for autoscaling", hint="add --max-replicas N")
         check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
         check_form("image", self.tool_image, IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
         check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
@@ -186,21 +138,8 @@ class Cluster:
         check_form("storage class", self.storage_class, _OBJECT, "local-path")
         check_form("ingress class", self.ingress_class, _OBJECT, "traefik")
         check_form("host", self.host, _HOST, "llm.example.com")
-        check_form("gateway", self.gateway, _GATEWAY, "infra/public or infra/public:https")
-        for what, value in (("an ingress class", self.ingress_class), ("a gateway", self.gateway)):
-            if value and not self.host:
-                raise BadInput(f"{what} needs a host", hint="add --host llm.example.com")
-        check_form("endpoint picker", self.endpoint_picker, _PICKER, "llm-d-picker or llm-d-picker:9002")
-        if self.endpoint_picker and not (self.gateway and self.routed):
-            raise BadInput(
-                "an endpoint picker is for several replicas behind a Gateway",
-                hint="add --gateway NAMESPACE/NAME, --host NAME and --replicas N",
-            )
-        if self.ingress_class and self.gateway:
-            raise BadInput(
-                "an Ingress and an HTTPRoute would publish the same host",
-                hint="leave out --gateway or --ingress-class",
-            )
+        if self.ingress_class and not self.host:
+            raise BadInput("an ingress class needs a host", hint="add --host llm.example.com")
 
     @property
     def tool(self) -> str:
@@ -213,28 +152,9 @@ class Cluster:
         return self.router_image or f"dflash-deploy/router:{__version__}-{build_digest('router')}"
 
     @property
-    def parent(self) -> GatewayListener:
-        """The listener of `gateway`."""
-        found = _GATEWAY.fullmatch(self.gateway)
-        assert found is not None  # noqa: S101 - __post_init__ has refused any other
-        return GatewayListener(found["namespace"] or "", found["name"], found["listener"] or TLS_LISTENER)
-
-    @property
-    def picker(self) -> PickerService:
-        """The Service of `endpoint_picker`."""
-        found = _PICKER.fullmatch(self.endpoint_picker)
-        assert found is not None  # noqa: S101 - __post_init__ has refused any other
-        return PickerService(found["name"], int(found["port"] or PICKER_PORT))
-
-    @property
-    def number(self) -> str:
-        """The number of replicas for a person."""
-        return f"{self.replicas} to {self.max_replicas}" if self.max_replicas else str(self.replicas)
-
-    @property
     def routed(self) -> bool:
         """Whether a router is in front of the engines."""
-        return max(self.replicas, self.max_replicas) > 1
+        return self.replicas > 1
 
 
 @dataclass(frozen=True)

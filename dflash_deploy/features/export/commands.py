@@ -56,30 +56,9 @@ RouterImage = Annotated[
     str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
 ]
 
-Host = Annotated[
-    str, typer.Option(help="Domain name of an Ingress or an HTTPRoute; it is written if given.", show_default=False)
-]
+Host = Annotated[str, typer.Option(help="Write an Ingress for this domain name.", show_default=False)]
 
 IngressClass = Annotated[str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)]
-
-Gateway = Annotated[
-    str,
-    typer.Option(
-        help="Gateway of an HTTPRoute in place of the Ingress: [NAMESPACE/]NAME[:LISTENER].", show_default=False
-    ),
-]
-
-EndpointPicker = Annotated[
-    str, typer.Option(help="Service NAME[:PORT] of an endpoint picker: writes an InferencePool.", show_default=False)
-]
-
-MostPods = Annotated[
-    int, typer.Option(min=0, max=64, help="With KEDA: the largest number of pods.", show_default=False)
-]
-
-Prometheus = Annotated[
-    str, typer.Option(help="URL at which KEDA asks Prometheus, else that of the Operator.", show_default=False)
-]
 
 StorageClass = Annotated[str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)]
 
@@ -103,10 +82,6 @@ def export_kubernetes(
     router_image: RouterImage = "",
     host: Host = "",
     ingress_class: IngressClass = "",
-    gateway: Gateway = "",
-    endpoint_picker: EndpointPicker = "",
-    max_replicas: MostPods = 0,
-    prometheus: Prometheus = "",
     gpu_resource: GpuResource = "nvidia.com/gpu",
     runtime_class: RuntimeClass = "",
     storage_class: StorageClass = "",
@@ -127,10 +102,6 @@ def export_kubernetes(
         router_image=router_image,
         host=host,
         ingress_class=ingress_class,
-        gateway=gateway,
-        endpoint_picker=endpoint_picker,
-        max_replicas=max_replicas,
-        prometheus=prometheus,
         gpu_resource=gpu_resource,
         runtime_class=runtime_class,
         storage_class=storage_class,

@@ -17,15 +17,7 @@ import yaml
 from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.optional import (
-    autoscaling_note,
-    autoscaling_objects,
-    ingress_objects,
-    monitoring_objects,
-    pool_note,
-    pool_objects,
-    route_objects,
-)
+from dflash_deploy.features.export.optional import ingress_objects, monitoring_objects
 from dflash_deploy.features.export.readme import pull_objects, readme
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 
@@ -62,8 +54,7 @@ BASE = "base"
 PULL = "pull"
 """The folder with the Job that fills the claim of the weights."""
 
-MONITORING, INGRESS, GATEWAY, INFERENCE = "monitoring", "ingress", "gateway", "inference"
-AUTOSCALING = "autoscaling"
+MONITORING, INGRESS = "monitoring", "ingress"
 """The folders with what only some clusters can have. Each has its own objects only: an overlay names those it needs."""
 
 HEADER = """\
@@ -77,15 +68,8 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     router = router_objects(source, cluster) if cluster.routed else {}
     texts = _kustomized(BASE, {**objects(source, cluster), **router})
     texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
-    if cluster.gateway:
-        texts |= _kustomized(GATEWAY, route_objects(cluster))
-    elif cluster.host:
+    if cluster.host:
         texts |= _kustomized(INGRESS, ingress_objects(source, cluster))
-    if cluster.endpoint_picker:
-        texts |= _kustomized(INFERENCE, pool_objects(cluster), pool_note())
-    if cluster.max_replicas:
-        made = autoscaling_objects(source, cluster)
-        texts |= _kustomized(AUTOSCALING, made, autoscaling_note(source, cluster))
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
         if source.pull_files:
@@ -94,20 +78,20 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     return texts
 
 
-def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]], note: str = "") -> dict[str, str]:
-    """The files of one folder of kustomize. `note` is a comment of each file."""
+def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The files of one folder of kustomize."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "resources": list(made),
     }
     every = {**made, "kustomization.yaml": kustomization}
-    return {f"{place}/{name}": text_of(document, note) for name, document in every.items()}
+    return {f"{place}/{name}": text_of(document) for name, document in every.items()}
 
 
-def text_of(document: Mapping[str, Any], note: str = "") -> str:
-    """A document as YAML, with a comment that says where it comes from, and a further one."""
-    return HEADER.format(version=__version__) + note + yaml_of(document)
+def text_of(document: Mapping[str, Any]) -> str:
+    """A document as YAML, with a comment that says where it comes from."""
+    return HEADER.format(version=__version__) + yaml_of(document)
 
 
 MISSING = "missing"

@@ -29,7 +29,6 @@ from dflash_deploy.features.export.pods import (
     group,
     group_environment,
     leave,
-    number_of,
     pod_security,
     pod_spec,
     ranks,
@@ -166,7 +165,7 @@ def _engine_deployment(source: ExportSource, cluster: Cluster) -> dict[str, Any]
         "kind": "Deployment",
         "metadata": {**metadata(cluster, cluster.name), "annotations": origin_of(source)},
         "spec": {
-            **number_of(cluster),
+            "replicas": cluster.replicas,
             "strategy": strategy_of(cluster),
             # a first start may take longer than the ten minutes of the default
             "progressDeadlineSeconds": 600 + STARTS * int(source.start_seconds),

@@ -85,11 +85,6 @@ def cache_claim(source: ExportSource, cluster: Cluster) -> str:
     return f"{cluster.name}-cache" if not cluster.routed and source.nodes == 1 else ""
 
 
-def number_of(cluster: Cluster) -> dict[str, int]:
-    """The number of engines; nothing if KEDA sets it, so that `apply` does not set it back."""
-    return {} if cluster.max_replicas else {"replicas": cluster.replicas}
-
-
 def pod_security(source: ExportSource) -> dict[str, Any]:
     """The user of a pod, who is not root and owns its claims."""
     return {
@@ -252,7 +247,7 @@ def group(
         "kind": "LeaderWorkerSet",
         "metadata": dict(about),
         "spec": {
-            **number_of(cluster),
+            "replicas": cluster.replicas,
             # the leader is ready only once all ranks have joined
             "startupPolicy": "LeaderCreated",
             # the usual headless Service would have the name of the endpoint's: no name of a leader would resolve

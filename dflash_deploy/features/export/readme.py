@@ -1,9 +1,8 @@
 """The README of the kustomize folder, and the Job that downloads the weights.
 
 The README has what the user runs, in which order, and what they see then. It has steps for what only some clusters
-have: the Prometheus Operator, an Ingress, a Gateway. It ends with what holds in the cluster, and what the user has to
-do there themselves. The Job runs `pull` with the deployment's lock, and fills the claim of the weights before the
-engine starts.
+have: the Prometheus Operator, an Ingress. It ends with what holds in the cluster, and what the user has to do there
+themselves. The Job runs `pull` with the deployment's lock, and fills the claim of the weights before the engine starts.
 """
 
 from __future__ import annotations
@@ -17,16 +16,7 @@ from typing import Any
 from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import PULL, Cluster, ExportSource, has_registry, is_pinned
 from dflash_deploy.features.export.objects import CACHE_SIZE, CLIENT_LABEL, metadata, router_name, selector
-from dflash_deploy.features.export.optional import (
-    CANNOT,
-    KEY,
-    KEY_NAME,
-    METRICS_LABEL,
-    metrics_secret,
-    sequences,
-    start_minutes,
-    tls_secret,
-)
+from dflash_deploy.features.export.optional import KEY, KEY_NAME, METRICS_LABEL, metrics_secret, tls_secret
 from dflash_deploy.features.export.pods import (
     CONFINED,
     FURTHER_KEYS,
@@ -73,66 +63,6 @@ It publishes `/health` and the routes of applications at https://{cluster.host},
     kubectl create secret tls {tls_secret(cluster)} --cert=FILE --key=FILE     # or let your cluster make it
     kubectl label namespace NAMESPACE-OF-THE-CONTROLLER {CLIENT_LABEL}=true
     kubectl apply -k ingress
-    dflash-deploy test --url https://{cluster.host} --key-file FILE
-"""
-
-
-def gateway_steps(cluster: Cluster) -> str:
-    """How the endpoint gets its host at a Gateway."""
-    parent = cluster.parent
-    place = f" of the namespace `{parent.namespace}`" if parent.namespace else ""
-    accepted = "jsonpath='{.status.parents[0].conditions[?(@.type==\"Accepted\")].status}'=True"
-    return f"""\
-## 6. The Gateway
-
-It publishes `/health` and the routes of applications at https://{cluster.host}, and no other path. The certificate is
-that of the listener `{parent.listener}` of the Gateway `{parent.name}`{place}.
-The listener must allow routes of this namespace.
-
-    kubectl label namespace NAMESPACE-OF-THE-GATEWAY-PODS {CLIENT_LABEL}=true
-    kubectl apply -k gateway
-    kubectl wait --for={accepted} httproute/{cluster.name}
-    dflash-deploy test --url https://{cluster.host} --key-file FILE
-
-If the third line waits for nothing, the Gateway has no such listener, or does not allow the route:
-`kubectl describe httproute {cluster.name}` says which. Name another listener with `--gateway {parent.name}:LISTENER`.
-"""
-
-
-def autoscaling_steps(source: ExportSource, cluster: Cluster) -> str:
-    """How KEDA changes the number of engines, and what that costs."""
-    return f"""\
-## 7. Autoscaling, if the cluster has KEDA
-
-KEDA keeps {cluster.number} engines: one for each {sequences(source)} requests that run or wait.
-It reads the recording rules of `monitoring/`, so step 5 comes first.
-
-    kubectl apply -k autoscaling
-    kubectl get scaledobject,hpa
-
-A further engine loads the model first: expect about {start_minutes(source)} minutes until it answers.
-Requests wait meanwhile. Autoscaling follows a load that lasts for hours; against short peaks, export with more
-`--replicas`. An engine that is removed has {source.plan.settings.drain_seconds} seconds for its answers first.
-
-`base` names no number of engines, so that `apply` does not change what KEDA set. Until `autoscaling` is applied, there
-is one.
-"""
-
-
-def pool_steps(cluster: Cluster) -> str:
-    """How a Gateway chooses the engine itself, and what it cannot do then."""
-    cannot = "".join(f"- {line}\n" for line in CANNOT)
-    return f"""\
-## 8. An InferencePool, in place of the router
-
-The Gateway asks the endpoint picker `{cluster.picker.name}`, port {cluster.picker.port}, which engine gets a request.
-What it cannot do:
-
-{cannot}
-The route has the name of the one in `gateway/`, so the one that you apply last holds. The label of step 6 also lets the
-Gateway reach the engines.
-
-    kubectl apply -k inference     # back to the router: kubectl apply -k gateway
     dflash-deploy test --url https://{cluster.host} --key-file FILE
 """
 
@@ -379,9 +309,7 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         _secret(source, cluster),
         _apply(source, cluster),
         monitoring_steps(source, cluster),
-        *([gateway_steps(cluster) if cluster.gateway else ingress_steps(cluster)] if cluster.host else []),
-        *([autoscaling_steps(source, cluster)] if cluster.max_replicas else []),
-        *([pool_steps(cluster)] if cluster.endpoint_picker else []),
+        *([ingress_steps(cluster)] if cluster.host else []),
         limits(source, cluster),
     ]
     return "\n".join(sections)
@@ -392,7 +320,7 @@ def _head(source: ExportSource, cluster: Cluster) -> str:
     return f"""\
 # {cluster.name} on Kubernetes
 
-Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.number}.
+Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.replicas}.
 
 `base/` is a kustomize folder without a namespace and without a secret. Its manifests are validated against the
 published schemas of Kubernetes, and applied to no cluster. Run the steps in this order.

@@ -90,9 +90,8 @@ def test_every_profile_and_engine_is_valid_in_every_version(monkeypatch: pytest.
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "HTTPRoute", "InferencePool", "Ingress", "Job", "LeaderWorkerSet", "NetworkPolicy",
-        "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "ScaledObject",
-        "Service", "ServiceAccount", "ServiceMonitor",
+        "ConfigMap", "Deployment", "Ingress", "Job", "LeaderWorkerSet", "NetworkPolicy", "PersistentVolumeClaim", "Pod",
+        "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
     assert len(VERSIONS) >= 9
@@ -273,18 +272,6 @@ def test_the_engine_reaches_the_receiver_of_its_traces() -> None:
         ({"host": "localhost"}, "is not a valid host"),
         ({"host": "a.example.com\n"}, "is not a valid host"),
         ({"ingress_class": "traefik"}, "an ingress class needs a host"),
-        ({"max_replicas": 65}, r"`65` is not a valid maximum of replicas \(2-64\)"),
-        ({"replicas": 3, "max_replicas": 3}, r"`3` is not a valid maximum of replicas \(4-64\)"),
-        ({"prometheus": "http://p:9090"}, "a URL of Prometheus is for autoscaling"),
-        ({"prometheus": "http://user:word@p", "max_replicas": 2}, "is not a valid URL of Prometheus"),
-        ({"prometheus": "p:9090", "max_replicas": 2}, "is not a valid URL of Prometheus"),
-        ({"endpoint_picker": "p"}, "for several replicas behind a Gateway"),
-        ({"endpoint_picker": "p", "host": "a.example.com", "gateway": "g"}, "for several replicas behind a Gateway"),
-        ({"endpoint_picker": "P:1"}, "is not a valid endpoint picker"),
-        ({"gateway": "public"}, "a gateway needs a host"),
-        ({"gateway": "a/b/c", "host": "a.example.com"}, "is not a valid gateway"),
-        ({"gateway": "public:", "host": "a.example.com"}, "is not a valid gateway"),
-        ({"gateway": "public", "host": "a.example.com", "ingress_class": "nginx"}, "would publish the same host"),
     ],
 )
 def test_what_kubernetes_would_refuse_is_refused_here(choice: dict[str, Any], said: str) -> None:
