@@ -6,7 +6,6 @@ GGUF of a drafter's safetensors, with llama.cpp's own tools in its container.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -100,22 +99,8 @@ def fetch_missing(
     lock = lock_for(wanted, _lock(deployment), source, update=update)
     _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
-    return fetch_locked(deployment, wanted, lock, source, max_bandwidth=max_bandwidth, reporter=reporter)
-
-
-def fetch_locked(
-    deployment: Deployment,
-    wanted: Iterable[RequestedModel],
-    lock: Lock,
-    source: Source,
-    *,
-    max_bandwidth: float = 0.0,
-    stopped: threading.Event | None = None,
-    reporter: Reporter,
-) -> Pulled:
-    """Fetch what is missing of the files of the lock. Raises DownloadFailed, and Interrupted if `stopped` is set."""
     with reporter.transferring(_size(lock)) as count:
-        options = DownloadOptions(max_bandwidth, count, stopped or threading.Event())
+        options = DownloadOptions(max_bandwidth, count)
         models = tuple(_fetched(source, requested, lock, options) for requested in wanted)
     return Pulled(deployment.directory / LOCK_FILE, models)
 

@@ -6,8 +6,7 @@ prevents concurrent downloads; free disk space is checked first.
 
 Since 1.18, the Hugging Face Hub's client starts an interrupted file from byte 0; this resumes after the last byte. A
 response is accepted only if it has the requested range of the same file: Content-Range and ETag are checked, and
-If-Range is sent. All connections share a limit of bandwidth, and one that is too slow is not kept. The rate of a
-download that is stopped after some seconds counts only the time in which bytes can arrive.
+If-Range is sent. All connections share a limit of bandwidth, and one that is too slow is not kept.
 """
 
 from __future__ import annotations
@@ -455,59 +454,6 @@ class Download:
         self._transfer.options.count(len(chunk))
 
 
-LATEST = 20.0
-"""Seconds without a byte after which a measurement ends: a slow server answers late."""
-
-
-class Meter:
-    """Measures a download for `seconds`, or until LATEST if nothing arrives. Any thread may call it.
-
-    Files are checked before and between downloads: `resume` and `pause` leave out that time.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._guard = threading.Lock()
-        self._arrived = 0
-        self._spent = 0.0
-        self._since: float | None = None
-        self._ended = False
-
-    def resume(self) -> None:
-        """A download begins. Nothing after the end, or if one runs."""
-        with self._guard:
-            if self._since is None and not self._ended:
-                self._since = self._clock()
-
-    def pause(self) -> None:
-        """A download has ended."""
-        with self._guard:
-            self._spent, self._since = self._elapsed(), None
-
-    def add(self, size: int) -> None:
-        """Count bytes that arrived. A negative number is of bytes that are discarded: they arrived too."""
-        with self._guard:
-            self._arrived += max(size, 0)
-
-    def end_if_due(self) -> bool:
-        """End the measurement if it took long enough; return whether it has ended. What was on its way still counts."""
-        with self._guard:
-            elapsed = self._elapsed()
-            if elapsed >= (self._seconds if self._arrived else max(self._seconds, LATEST)):
-                self._spent, self._since, self._ended = elapsed, None, True
-            return self._ended
-
-    @property
-    def rate(self) -> float | None:
-        """Bytes a second; `None` if nothing arrived."""
-        with self._guard:
-            return self._arrived / max(self._elapsed(), 0.001) if self._arrived else None
-
-    def _elapsed(self) -> float:
-        return self._spent + (0.0 if self._since is None else self._clock() - self._since)
-
-
 WORKERS = 8
 STAGING = ".pull"
 LOCK = "lock"
@@ -587,13 +533,10 @@ def check_room(directory: Path, left: int, model: LockedModel) -> None:
         )
 
 
-def download_client(*, direct: bool = False) -> httpx.Client:
-    """Return an HTTP client for all connections of one download; `direct`: without the proxy of the environment.
-
-    Raises SettingsRefused for an unusable proxy.
-    """
+def download_client() -> httpx.Client:
+    """Return an HTTP client for all connections of one download. Raises SettingsRefused for an unusable proxy."""
     limits = httpx.Limits(max_connections=2 * WORKERS, max_keepalive_connections=2 * WORKERS)
-    return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits, trust_env=not direct)
+    return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)
 
 
 STAMPS = ".dflash-verified.json"
@@ -632,7 +575,7 @@ def fetch(source: Source, model: LockedModel, directory: Path, options: Download
         options.count(sum(file.size for file in model.files if file not in wanted))
         options.count(sum(one.done for one in progress.values()))
         if wanted:
-            with download_client(direct=source.direct) as client:
+            with download_client() as client:
                 _fetch_all(Transfer(source, model, client, options), directory, staging, progress)
         _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)

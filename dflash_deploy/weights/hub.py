@@ -55,7 +55,7 @@ def refusal(status: int, headers: httpx.Headers, url: httpx.URL, source: Source,
     """Return the error for an answer that is not the requested one. `url` is where it came from, after redirects."""
     code = headers.get("x-error-code", "")
     if status == PROXY_LOGIN:
-        return _proxy_login(url, source)
+        return _proxy_login(url)
     if is_page(headers) and not code and status not in TRANSIENT:
         return HubUnreachable(
             f"{_server(url, source)} returned a web page ({status}) in place of {repo}",
@@ -103,10 +103,10 @@ def unreachable(problem: httpx.HTTPError, source: Source) -> HubUnreachable:
         # that of a timeout for the whole answer
         url = httpx.URL(source.endpoint)
     said = str(problem)[:300] or type(problem).__name__
-    variable, proxy = _proxy(url, source)
+    variable, proxy = _proxy(url)
     if isinstance(problem, httpx.ProxyError):
         if said.startswith(str(PROXY_LOGIN)):
-            return _proxy_login(url, source)
+            return _proxy_login(url)
         return HubUnreachable(
             f"{proxy} did not connect to {url.host}: {said}", hint=f"have {url.host} allowed there, or {_MIRROR}"
         )
@@ -125,8 +125,8 @@ def unreachable(problem: httpx.HTTPError, source: Source) -> HubUnreachable:
     return HubUnreachable(f"{_server(url, source)} cannot be reached: {said}", hint=hint)
 
 
-def _proxy_login(url: httpx.URL, source: Source) -> HubUnreachable:
-    variable, proxy = _proxy(url, source)
+def _proxy_login(url: httpx.URL) -> HubUnreachable:
+    variable, proxy = _proxy(url)
     return HubUnreachable(
         f"{proxy} asks for a user name and password (407)",
         # a URL with both would be redacted
@@ -142,11 +142,11 @@ def _server(url: httpx.URL, source: Source) -> str:
     return f"{url.scheme}://{url.netloc.decode()}, where {source.shown} redirects,"
 
 
-def _proxy(url: httpx.URL, source: Source) -> tuple[str, str]:
+def _proxy(url: httpx.URL) -> tuple[str, str]:
     """The variable with the proxy of a URL, as httpx reads the environment, and the proxy; empty and a word if none."""
     names = (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
     name = next((name for name in names if os.environ.get(name)), "")
-    if not name or source.direct or proxy_bypass(url.host):
+    if not name or proxy_bypass(url.host):
         return "", "a proxy of this network"
     return name, f"the proxy {without_credentials(os.environ[name])} ({name})"
 

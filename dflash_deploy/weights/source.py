@@ -17,14 +17,10 @@ HUB = "https://huggingface.co"
 
 @dataclass(frozen=True)
 class Source:
-    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it.
-
-    `direct`: without the proxy of the environment, such as another host of a fleet.
-    """
+    """Where weights come from: the Hugging Face Hub or a mirror, and the token for it."""
 
     endpoint: str
     token: Secret
-    direct: bool = False
 
     @classmethod
     def of(cls, token: Secret, endpoint: str | None = None) -> Source:

@@ -49,9 +49,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet keys rotate": ("--overlap", "0"),
     "fleet keys revoke": ("alice",),
     "fleet keys usage": (),
-    "fleet weights": (),
-    "fleet take": (),
-    "fleet offer": ("--address", "127.0.0.1"),
     "image build": (),
     "image verify": (),
     "image digest": (),
@@ -85,10 +82,9 @@ WITHOUT_DIRECTORY = (
     "explain",
     "export test",
     "fleet facts",
-    "fleet offer",
     "fleet accept",
 )
-"""Verbs that read no deployment, or none without a token on standard input."""
+"""Verbs that read no deployment, or none without a document on standard input."""
 
 BROKEN = """
 import sys

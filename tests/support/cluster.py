@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dflash_deploy.weights.offer import serving
-from tests.support.serving import Quiet
+from tests.support.serving import Quiet, serving
 
 NAMESPACE, TOKEN = "vision", "token-of-the-account"
 CHUNKS, PAUSE = 10, 0.2

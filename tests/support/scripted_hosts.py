@@ -11,7 +11,7 @@ import pytest
 from dflash_deploy.errors import DeployError, HostUnreachable
 from dflash_deploy.features.fleet import each, ssh
 from dflash_deploy.features.fleet.settings import FleetResult
-from dflash_deploy.features.fleet.ssh import Input, OnLine, Output, Session
+from dflash_deploy.features.fleet.ssh import OnLine, Output, Session
 
 Answer = dict[str, Any] | str | DeployError
 """The `data` of a document, the output of a script, or the error in the document of a command."""
@@ -54,10 +54,10 @@ class ScriptedHosts:
                 words: Sequence[str],
                 *,
                 seconds: float | None = 0,
-                stdin: Input | None = None,
+                stdin: bytes | None = None,
                 on_line: OnLine | None = None,
             ) -> Output:
-                return hosts.run(self.host.name, tuple(words), b"" if stdin is None else stdin.read(1 << 20))
+                return hosts.run(self.host.name, tuple(words), stdin or b"")
 
         monkeypatch.setattr(each, "Session", Scripted)
         return self

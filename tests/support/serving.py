@@ -30,13 +30,21 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
+def serving(server: ThreadingHTTPServer) -> Iterator[None]:
+    """Lets a server answer as long as the block runs; then it is closed."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
 def listening(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
     """Serves at that port, or at a free one; yields the address."""
-    with _Server(("127.0.0.1", port), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    server = _Server(("127.0.0.1", port), handler)
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_port}"

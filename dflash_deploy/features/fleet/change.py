@@ -41,7 +41,6 @@ from dflash_deploy.features.fleet.engines import (
 from dflash_deploy.features.fleet.file import FleetHost, Front, in_turns, shape_settings
 from dflash_deploy.features.fleet.prepare import (
     Judgement,
-    MovedWeights,
     RankSeen,
     RemoteFacts,
     judge_ranks,
@@ -50,7 +49,6 @@ from dflash_deploy.features.fleet.prepare import (
 )
 from dflash_deploy.features.fleet.settings import OpenFleet, carry_router_keys, carry_settings, open_fleet
 from dflash_deploy.features.fleet.ssh import BUSY, RemoteDocument, Session, error_of
-from dflash_deploy.features.fleet.weights import move_weights
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
@@ -209,13 +207,13 @@ def look_at(opened: OpenFleet, session: Session, addresses: Mapping[str, str]) -
 
 def start_each(
     opened: OpenFleet, hosts: tuple[FleetHost, ...], facts: Mapping[str, RemoteFacts], patience: float
-) -> tuple[Outcomes, MovedWeights | None]:
-    """Start an engine on each host that gets its settings and weights, and let the router send to those that answer.
+) -> Outcomes:
+    """Start an engine on each host that gets its settings, and let the router send to those that answer.
 
     Raises HostUnfit, FleetRefused if the router cannot reach the hosts; if one is missing, the error of the leader.
     """
     if not hosts:
-        return {}, None
+        return {}
     front = find_front(opened, facts) if opened.front else None
     # all hosts get the same ones
     keys = make_router_keys(opened.deployment) if front is not None else None
@@ -233,13 +231,12 @@ def start_each(
         return ask_again(lambda: restarts(opened, session))
 
     carried = opened.on_each(carry, hosts)
-    brought = move_weights(opened, tuple(host for host in hosts if not carried[host.name].error), facts, patience)
-    errors = {name: one.error for name, one in carried.items() if one.error} | dict(brought.failed)
+    errors = {name: one.error for name, one in carried.items() if one.error}
     able = tuple(host for host in hosts if host.name not in errors)
     restarting = {name for name, one in carried.items() if one.result}
     started = _started(opened, able, restarting, front, patience) if able else {}
     failed = {name: HostOutcome[RemoteDocument](carried[name].host, 0.0, error=one) for name, one in errors.items()}
-    return {**failed, **started}, brought.moved
+    return {**failed, **started}
 
 
 def _place(address: str, facts: RemoteFacts) -> str:

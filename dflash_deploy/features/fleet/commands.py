@@ -1,15 +1,12 @@
 """`fleet`: several machines from one terminal, over the system's SSH client.
 
-Most commands show the hosts as a table: what the command did on each. The commands that `fleet` calls on a host read
-standard input, which the calling program holds open: a line with a token, and the end of the request. `fleet keys`
-changes the API keys of all hosts, and no host refuses a request meanwhile.
+Most commands show the hosts as a table: what the command did on each. `fleet keys` changes the API keys of all hosts,
+and no host refuses a request meanwhile.
 """
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +15,6 @@ import typer
 from dflash_deploy.cli.command import command, examples, terminal
 from dflash_deploy.cli.keys import usage_table
 from dflash_deploy.cli.options import (
-    GB,
     HERE,
     Directory,
     InFlight,
@@ -31,8 +27,6 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.errors import BadInput
-from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
@@ -57,37 +51,13 @@ def table(done: FleetResult) -> Grid:
     return drawn
 
 
-LONGEST = 200
-"""Bytes of a token."""
-
 MOST = 1 << 20
 """Bytes of a document."""
-
-
-def read_token() -> Secret:
-    """Return the token in the first line of standard input. Raises BadInput if there is none."""
-    token = sys.stdin.buffer.readline(LONGEST).decode("ascii", "replace").strip()
-    if len(token) < 32 or not token.isascii():
-        raise BadInput("standard input has no token", hint="`dflash-deploy fleet up` makes one for each transfer")
-    return Secret(token)
 
 
 def read_all() -> bytes:
     """Return standard input to its end. A longer one than MOST is cut, and is not valid then."""
     return sys.stdin.buffer.read(MOST)
-
-
-def input_ended() -> threading.Event:
-    """Return an event that is set when standard input ends: the program that holds it open is gone, or done."""
-    ended = threading.Event()
-
-    def drain() -> None:
-        while os.read(sys.stdin.fileno(), 4096):
-            continue
-        ended.set()
-
-    threading.Thread(target=drain, daemon=True).start()
-    return ended
 
 
 keys = typer.Typer(
@@ -335,65 +305,10 @@ def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, a
     return Report(done.document(), (f"engine   {'runs' if done.running else 'does not run'}", *said))
 
 
-@command(changes=True, examples=("fleet weights", "fleet weights --probe 3 --json"))
-def fleet_weights(
-    directory: Directory = HERE,
-    probe: Annotated[
-        float, typer.Option("--probe", min=0.0, max=60.0, help="Download for this many seconds to measure the Hub.")
-    ] = 0.0,
-    as_json: Json = False,
-) -> Report:
-    """Print what this machine lacks of its weights; `fleet up` calls it on each host."""
-    from dflash_deploy.features.fleet.weights import fleet_weights as run_fleet_weights
-
-    found = run_fleet_weights(directory, probe=probe)
-    rate = f", {found.rate / 1e6:.0f} MB/s from the Hub" if found.rate else ""
-    return Report(found.document(), (f"missing  {found.missing / GB:.2f} of {found.size / GB:.2f} GB{rate}",))
-
-
-@command(changes=True, examples=("fleet take", "fleet take --json-stream"))
-def fleet_take(
-    directory: Directory = HERE,
-    url: Annotated[
-        str, typer.Option("--from", help="URL of `fleet offer` on another host; its token is on standard input.")
-    ] = "",
-    json_stream: JsonStream = False,
-    as_json: Json = False,
-) -> Report:
-    """Fetch missing weights from another host, or from the Hub as `up` does; `fleet up` calls it on a host."""
-    from dflash_deploy.features.fleet.weights import fleet_take as run_fleet_take
-
-    token, stopped = (read_token(), input_ended()) if url else (None, None)
-    reporter = terminal(json_stream=json_stream)
-    done = run_fleet_take(directory, url=url, token=token, stopped=stopped, reporter=reporter)
-    models = done.document() if done else {"models": []}
-    return Report(models, ("all files are present and match dflash.lock",))
-
-
-@command(
-    changes=True,
-    examples=("fleet offer --address 192.168.100.1", "fleet offer --address 192.168.100.1 --dir dflash-fleet"),
-)
-def fleet_offer(
-    address: Annotated[str, typer.Option(help="The address of this machine on the link between the hosts.")],
-    directory: Directory = HERE,
-    json_stream: JsonStream = False,
-    as_json: Json = False,
-) -> Report:
-    """Offer the weights of this machine to the other hosts until standard input ends; `fleet up` calls it on a host."""
-    from dflash_deploy.features.fleet.weights import fleet_offer as run_fleet_offer
-
-    token, reporter = read_token(), terminal(json_stream=json_stream)
-    url = run_fleet_offer(directory, address=address, token=token, ended=input_ended(), reporter=reporter)
-    return Report({"url": url}, (f"offered  weights at {url}",))
-
-
 def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
     shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
-    way = done.weights.way if done.weights else None
-    weights = (f"weights  {way.way}: {way.reason}",) if way else ()
     router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
-    shown = (shape, *router, *weights, table(done), *(() if done.failure else after))
+    shown = (shape, *router, table(done), *(() if done.failure else after))
     return Report(done.document(), shown, failure=done.failure)
 
 
@@ -408,7 +323,4 @@ fleet.command("watch")(fleet_watch)
 fleet.command("facts")(fleet_facts)
 fleet.command("route")(fleet_route)
 fleet.command("accept")(fleet_accept)
-fleet.command("weights")(fleet_weights)
-fleet.command("take")(fleet_take)
-fleet.command("offer")(fleet_offer)
 fleet.add_typer(keys, name="keys")

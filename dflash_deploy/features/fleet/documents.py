@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
 from dflash_deploy.schemas.keys import Fingerprint, HttpStatus, KeyUsageData
 from dflash_deploy.schemas.table import CommandData
-from dflash_deploy.schemas.weights import PullData
 
 
 class FleetErrorData(Documented):
@@ -57,21 +56,6 @@ class FleetHostData(Documented):
     """Whether the router sends requests to its engine; null without a router, and if it or the host does not say."""
 
 
-class FleetWeightsMovedData(Documented):
-    """How the weights reached the hosts."""
-
-    way: Literal["present", "hub", "fabric"]
-    """`present`: no host lacks weights; `hub`: each host downloads; `fabric`: one does, and the others copy from it."""
-    reason: str
-    """Why this way. The text may change."""
-    source: str | None
-    """Name of the host that the others take them from; null if each downloads."""
-    carried_bytes: Count
-    """Bytes of weights that went from host to host."""
-    seconds: Seconds
-    """Seconds until all hosts had them; 0 if each downloads."""
-
-
 class FleetData(Documented):
     """The result of a command on several hosts."""
 
@@ -83,8 +67,6 @@ class FleetData(Documented):
     """Name of the host with the router and the door of all; null without a router."""
     hosts: list[FleetHostData]
     """The hosts, in the order of fleet.yaml."""
-    weights: NotRequired[FleetWeightsMovedData]
-    """How the weights reached the hosts: `fleet up` only. Missing if they come with dflash-deploy."""
 
 
 class FleetInitData(Documented):
@@ -226,26 +208,6 @@ class FleetUsageData(Documented):
     """The hosts that answer requests, in the order of fleet.yaml."""
 
 
-class FleetWeightsData(Documented):
-    """What a machine lacks of its weights."""
-
-    missing_bytes: Count
-    """Bytes of the files that are missing or have another size than in dflash.lock."""
-    bytes: Count
-    """Bytes of all files."""
-    lock: str
-    """Text of dflash.lock; empty if the weights need none."""
-    bytes_per_second: Count | None
-    """What the Hub sends to this machine; null without `--probe`, or if nothing arrived."""
-
-
-class FleetOfferData(Documented):
-    """An offer of weights that has ended."""
-
-    url: str
-    """Where other hosts could take them."""
-
-
 DOCUMENTS: Mapping[str, CommandData] = {
     "fleet init": CommandData((FleetInitData,)),
     "fleet up": CommandData((FleetData,)),
@@ -260,7 +222,4 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "fleet keys rotate": CommandData((FleetKeysData,)),
     "fleet keys revoke": CommandData((FleetKeysData,)),
     "fleet keys usage": CommandData((FleetUsageData,)),
-    "fleet weights": CommandData((FleetWeightsData,)),
-    "fleet take": CommandData((PullData,), streams=True),
-    "fleet offer": CommandData((FleetOfferData,), streams=True),
 }

@@ -7,7 +7,7 @@ sends requests to a list of engines.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnprepared
@@ -27,7 +27,6 @@ from dflash_deploy.features.fleet.settings import HostResult, OpenFleet
 from dflash_deploy.features.fleet.ssh import (
     BUSY,
     NO_ROUTER,
-    Input,
     RemoteDocument,
     RemoteProgress,
     Session,
@@ -122,18 +121,18 @@ def call_patiently(
     command: str,
     *options: str,
     patience: float,
-    stdin: Callable[[], Input] | None = None,
+    stdin: bytes | None = None,
 ) -> RemoteDocument:
     """Run a command on a host, report its phases, and wait up to `patience` seconds for another one that runs there.
 
-    `stdin` makes the input of one attempt. Raises the error of the command, and what `remote.call` raises.
+    Raises the error of the command, and what `ssh.call` raises.
     """
     host, told = session.host, _Told(opened, session.host)
     waits_until = time.monotonic() + patience
     while True:
         document = call(
             session, opened.environment, *command.split(), "--dir", host.directory, *options, "--json-stream",
-            on_progress=told.tell, stdin=stdin() if stdin else None,
+            on_progress=told.tell, stdin=stdin,
         )  # fmt: skip
         error = error_of(host, document)
         if error is None:

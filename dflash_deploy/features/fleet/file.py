@@ -42,9 +42,6 @@ EXAMPLE = "docs/reference/fleet.yaml is an annotated example"
 Shape = Literal["replicas", "one-engine"]
 """`replicas`: each host runs an engine of its own. `one-engine`: all hosts run one engine, split between their GPUs."""
 
-Carriage = Literal["auto", "fabric", "hub"]
-"""How weights reach the hosts: `fabric`: one host downloads them for all. `hub`: each host downloads them."""
-
 Role = Literal["leader", "worker"]
 
 PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
@@ -123,12 +120,6 @@ class Fleet(Entry):
     shape: Annotated[
         Shape | Literal["auto"],
         Field(description="replicas: an engine on each host; one-engine: one engine over all hosts; auto: as planned"),
-    ] = "auto"
-    weights: Annotated[
-        Carriage,
-        Field(
-            description="fabric: one host downloads, the others take it from there; hub: each downloads; auto: faster"
-        ),
     ] = "auto"
     router: Annotated[
         bool,
@@ -228,9 +219,6 @@ def _head() -> Iterator[str]:
     yield ""
     yield f"# {fields['shape'].description}"
     yield "shape: auto"
-    yield ""
-    yield f"# {fields['weights'].description}"
-    yield "#: weights: fabric"
     yield ""
     yield f"# {fields['router'].description}"
     yield "#: router: off"

@@ -7,7 +7,6 @@ accept in that time.
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -217,9 +216,7 @@ def _accept(opened: OpenFleet, keys: WantedKeys) -> Outcomes:
 
 def _accepted(opened: OpenFleet, session: Session, keys: WantedKeys) -> RemoteDocument:
     def call() -> RemoteDocument:
-        return call_patiently(
-            opened, session, "fleet accept", patience=WAITS, stdin=lambda: io.BytesIO(keys.document())
-        )
+        return call_patiently(opened, session, "fleet accept", patience=WAITS, stdin=keys.document())
 
     try:
         return ask_again(call)

@@ -26,7 +26,7 @@ from dflash_deploy.features.fleet.file import (
     own_settings,
     read_fleet,
 )
-from dflash_deploy.features.fleet.prepare import MovedWeights, Wheel, environment_of, read_wheel
+from dflash_deploy.features.fleet.prepare import Wheel, environment_of, read_wheel
 from dflash_deploy.features.fleet.ssh import RemoteDocument, Session, call, error_of
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.reporter import Reporter
@@ -82,26 +82,20 @@ class HostResult:
 
 @dataclass(frozen=True)
 class FleetResult:
-    """The result of a command on all hosts. `weights` says how they reached the hosts.
-
-    `router` is the name of the host with the router and the door of all, empty without one.
-    """
+    """The result of a command on all hosts. `router` is the host with the router and the door, empty without one."""
 
     chosen: Chosen
     hosts: tuple[HostResult, ...]
     router: str
     failure: DeployError | None = None
-    weights: MovedWeights | None = None
 
     def document(self) -> dict[str, object]:
         """The `data` of the command's document."""
-        moved = {} if self.weights is None else {"weights": self.weights.document()}
         return {
             "shape": self.chosen.shape,
             "reason": self.chosen.reason,
             "router": self.router or None,
             "hosts": [host.row() for host in self.hosts],
-            **moved,
         }
 
 
@@ -145,7 +139,7 @@ class OpenFleet:
         return on_each(self.fleet, self.hosts if hosts is None else hosts, reported)
 
     def call(self, session: Session, command: str, *args: str, seconds: float | None = None) -> RemoteDocument:
-        """Run a command in the deployment directory of a host. Raises what `remote.call` raises."""
+        """Run a command in the deployment directory of a host. Raises what `ssh.call` raises."""
         return call(
             session, self.environment, *command.split(), "--dir", session.host.directory, *args, seconds=seconds
         )

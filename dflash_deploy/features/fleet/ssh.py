@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import shlex
@@ -22,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import IO, Annotated, Literal, Protocol
+from typing import IO, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -404,13 +403,6 @@ class Output:
     err: str
 
 
-class Input(Protocol):
-    """The standard input of a command on a host."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to `size` bytes, empty at the end. It may wait."""
-
-
 class Calls:
     """The SSH clients that run now, so that they can be ended all together."""
 
@@ -419,7 +411,7 @@ class Calls:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._ended = False
 
-    def start(self, command: Sequence[str], stdin: Input | None) -> subprocess.Popen[bytes]:
+    def start(self, command: Sequence[str], stdin: bytes | None) -> subprocess.Popen[bytes]:
         """Start a client. Raises Interrupted after `end`, FileNotFoundError without a client."""
         with self._guard:
             if self._ended:
@@ -467,7 +459,7 @@ class Session:
         words: Sequence[str],
         *,
         seconds: float | None = SHORT,
-        stdin: Input | None = None,
+        stdin: bytes | None = None,
         on_line: OnLine | None = None,
     ) -> Output:
         """Run a command on the host and return its output. `on_line` takes the lines instead of the output.
@@ -494,7 +486,7 @@ class Session:
             raise connection_failure(self.host, output.err)
         return output
 
-    def require(self, words: Sequence[str], *, seconds: float | None = SHORT, stdin: Input | None = None) -> str:
+    def require(self, words: Sequence[str], *, seconds: float | None = SHORT, stdin: bytes | None = None) -> str:
         """Return the output of a script that must succeed. Raises HostUnfit, and what `run` raises."""
         output = self.run(words, seconds=seconds, stdin=stdin)
         if output.code:
@@ -504,13 +496,13 @@ class Session:
     def send(self, content: bytes, target: str, *, seconds: float | None = SHORT) -> bool:
         """Write a file on the host, mode 0600, whole or not at all; return whether it changed. Raises as `require`."""
         digest = hashlib.sha256(content).hexdigest()
-        return self.require(receive(target, digest), seconds=seconds, stdin=io.BytesIO(content)).endswith("written\n")
+        return self.require(receive(target, digest), seconds=seconds, stdin=content).endswith("written\n")
 
 
 class _Pipes:
     """Feeds and reads the pipes of a process, each in a thread."""
 
-    def __init__(self, process: subprocess.Popen[bytes], stdin: Input | None, on_line: OnLine | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], stdin: bytes | None, on_line: OnLine | None) -> None:
         self._process = process
         self._stdin = stdin
         self._on_line = on_line
@@ -521,15 +513,12 @@ class _Pipes:
 
     def read(self, seconds: float | None) -> Output:
         """Return all output. Raises TimeoutExpired, OverflowError, and what the taker of lines raises."""
-        *readers, feeder = (
-            threading.Thread(target=work, daemon=True) for work in (self._read_out, self._read_err, self._feed)
-        )
-        for thread in (*readers, feeder):
+        threads = [threading.Thread(target=work, daemon=True) for work in (self._read_out, self._read_err, self._feed)]
+        for thread in threads:
             thread.start()
         ends = None if seconds is None else time.monotonic() + seconds
         code = self._process.wait(seconds)
-        # an input that has not ended is of no use to a process that has
-        for thread in readers:
+        for thread in threads:
             thread.join(None if ends is None else max(ends - time.monotonic(), 1.0))
         if self._failure is not None:
             raise self._failure
@@ -543,9 +532,7 @@ class _Pipes:
             return
         # a host that refuses the input says why on standard error
         with contextlib.suppress(OSError):
-            while block := self._stdin.read(CHUNK):
-                pipe.write(block)
-                pipe.flush()
+            pipe.write(self._stdin)
         with contextlib.suppress(OSError):
             pipe.close()
 
@@ -600,7 +587,6 @@ NO_ROUTER = "the router does not run"
 
 Text = Annotated[str, AfterValidator(lambda text: text[:LONGEST])]
 Number = Annotated[float, Field(ge=0, lt=1e12)]
-Bytes = Annotated[int, Field(ge=0, lt=2**60)]
 Count = Annotated[int, Field(ge=0, lt=2**31)]
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -637,11 +623,8 @@ class RemoteData(ForeignDocument):
     tokens_per_second: Number | None = None
     acceptance_length: Number | None = None
     restarts: Count | None = None
-    missing_bytes: Bytes | None = None
-    bytes_per_second: Number | None = None
     engines: Annotated[list[Text], Field(max_length=1000)] = Field(default_factory=list)
     left_out: Annotated[dict[Text, Text], Field(max_length=100)] = Field(default_factory=dict)
-    lock: Annotated[str, Field(max_length=MOST_OUTPUT)] = ""
     engine: Text | None = None
     cause: Text | None = None
     problem: Text | None = None
@@ -695,7 +678,7 @@ def call(
     *args: str,
     seconds: float | None = None,
     on_progress: OnProgress | None = None,
-    stdin: Input | None = None,
+    stdin: bytes | None = None,
 ) -> RemoteDocument:
     """Run a command of dflash-deploy on a host, and return its document, also if it failed.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment.directory import FLEET_FILE, settle_start
 from dflash_deploy.deployment.lock import locked
-from dflash_deploy.errors import HostUnreachable
+from dflash_deploy.errors import DeployError, HostUnreachable
 from dflash_deploy.features.fleet.change import (
     Outcomes,
     one_after_the_other,
@@ -18,15 +18,25 @@ from dflash_deploy.features.fleet.change import (
 )
 from dflash_deploy.features.fleet.each import HostOutcome
 from dflash_deploy.features.fleet.engines import NOT_STARTED, link_addresses, link_of, not_started, start_engine
-from dflash_deploy.features.fleet.file import check_front, own_settings, shape_settings
+from dflash_deploy.features.fleet.file import check_front, env_text, own_settings, shape_settings
 from dflash_deploy.features.fleet.keys import settle_keys
-from dflash_deploy.features.fleet.prepare import MovedWeights, RemoteFacts, examine, install, read_facts
-from dflash_deploy.features.fleet.settings import FleetResult, OpenFleet, carry_settings, open_fleet
+from dflash_deploy.features.fleet.prepare import RemoteFacts, examine, install, read_facts
+from dflash_deploy.features.fleet.settings import (
+    NAME_COLUMN,
+    FleetResult,
+    OpenFleet,
+    carry_settings,
+    open_fleet,
+    place_here,
+)
 from dflash_deploy.features.fleet.ssh import Session
-from dflash_deploy.features.fleet.weights import BroughtWeights, move_weights
+from dflash_deploy.intake.files import read_text
+from dflash_deploy.operations.pull import hub_of
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
+from dflash_deploy.weights.lock import LOCK_FILE, read_lock, write_lock
+from dflash_deploy.weights.pull import lock_for, network_is_refused, requested_models
 
 
 def fleet_up(
@@ -65,21 +75,43 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
     }
     facts = {name: one.result for name, one in prepared.items() if one.result is not None}
     ready = tuple(host for host in opened.hosts if host.name in facts)
-    moved: MovedWeights | None = None
     if opened.front and opened.fleet.leader.name in failed:
         # without it no request reaches the others
         started = not_started(ready)
         _hint_at_another_leader(opened, failed)
     elif opened.chosen.shape != "one-engine":
-        started, moved = start_each(opened, ready, facts, patience)
+        _lock_weights(opened)
+        started = start_each(opened, ready, facts, patience)
     elif not failed:
-        started, moved = _start_together(opened, facts, patience)
+        _lock_weights(opened)
+        started = _start_together(opened, facts, patience)
     else:
         started = not_started(ready)
     done = opened.results({host.name: {**failed, **started}[host.name] for host in opened.hosts}, "ready")
     if not done.failure and len(opened.hosts) == len(opened.fleet.hosts):
         settle_keys(opened)
-    return replace(done, weights=moved)
+    return done
+
+
+def _lock_weights(opened: OpenFleet) -> None:
+    """Write dflash.lock on this machine, if it is missing: the hosts get it, and fetch the same commits.
+
+    If the Hub cannot be asked here, each host asks it for the commits of what it lacks.
+    """
+    deployment, here = opened.deployment, place_here()
+    file = deployment.directory / LOCK_FILE
+    before = read_lock(file)
+    if network_is_refused():
+        return
+    try:
+        own = own_settings(opened.fleet, opened.fleet.leader)
+        text = env_text(read_text(deployment.env_file), deployment.values, here, here, own)
+        leaders = replace(deployment, text=text)
+        if wanted := requested_models(leaders, plan_of(leaders)):
+            write_lock(file, lock_for(wanted, before, hub_of(leaders)))
+    except DeployError as problem:
+        said = deployment.redact(problem.message)
+        opened.reporter.note(f"{'weights':{NAME_COLUMN}} each host asks the Hub for the commits: {said}")
 
 
 def _hint_at_another_leader(opened: OpenFleet, failed: Outcomes) -> None:
@@ -94,9 +126,7 @@ def _hint_at_another_leader(opened: OpenFleet, failed: Outcomes) -> None:
         problem.hint = f"{problem.hint}; or let another host answer: {place}"
 
 
-def _start_together(
-    opened: OpenFleet, facts: Mapping[str, RemoteFacts], patience: float
-) -> tuple[Outcomes, MovedWeights | None]:
+def _start_together(opened: OpenFleet, facts: Mapping[str, RemoteFacts], patience: float) -> Outcomes:
     """Start one engine over all hosts, unless it runs there with these settings. Raises HostUnfit for their link."""
     fabric = link_of(opened, facts)
     master = fabric.ports[opened.fleet.leader.name].address
@@ -109,20 +139,18 @@ def _start_together(
         return changed or engine is None or engine.phase != "running" or not runs_as_started(opened, session)
 
     carried = opened.on_each(carry)
-    errors = {name: one.error for name, one in carried.items() if one.error}
-    brought = BroughtWeights(None) if errors else move_weights(opened, opened.hosts, facts, patience)
-    if errors := errors | dict(brought.failed):
+    if any(one.error for one in carried.values()):
         # no rank starts without the others
         return {
-            name: HostOutcome(one.host, one.seconds, None if name in errors else NOT_STARTED, errors.get(name))
+            name: HostOutcome(one.host, one.seconds, None if one.error else NOT_STARTED, one.error)
             for name, one in carried.items()
-        }, brought.moved
+        }
     if any(outcome.result for outcome in carried.values()):
-        return start_ranks(opened, fabric.addresses, patience), brought.moved
+        return start_ranks(opened, fabric.addresses, patience)
     started = opened.on_each(lambda session: start_engine(opened, session, patience))
     if not any(one.error for one in started.values()):
         settle_start(opened.deployment)
-    return started, brought.moved
+    return started
 
 
 def fleet_restart(

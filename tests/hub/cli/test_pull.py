@@ -310,22 +310,3 @@ def test_an_environment_that_cannot_be_used_is_a_wrong_setting(box: Box, name: s
     assert ran.code is code, ran.err
     assert name.removesuffix("DOWNLOAD_TIMEOUT") in ran.err
     assert "hunter2" not in ran.out + ran.err
-
-
-def test_a_slow_hub_is_measured_as_slow_and_not_as_nothing(hub: Hub, box: Box) -> None:
-    hub.faults("model.safetensors", Drip(200_000), forever=True)
-    measured = ("fleet", "weights", "--probe", "1", "--json")
-    data = dflash(*measured, at=box.directory, environment=box.environment).succeeded().document["data"]
-    assert 0 < data["bytes_per_second"] < 1_000_000
-    assert data["missing_bytes"] > 0
-
-
-def test_a_url_to_take_from_that_is_not_valid_is_named(box: Box) -> None:
-    environment = {**os.environ, **box.environment}
-    command = [sys.executable, "-m", "dflash_deploy", "fleet", "take", "--from", "http://user:word@[::1"]
-    ran = subprocess.run(command, cwd=box.directory, env=environment, input=b"t" * 43, capture_output=True, check=False)
-    assert ran.returncode == ExitCode.USAGE
-    said = ran.stderr.decode()
-    assert "is not a valid URL" in said
-    assert "hint: use the URL that `fleet offer` prints" in said
-    assert "word" not in said

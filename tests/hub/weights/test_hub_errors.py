@@ -28,7 +28,6 @@ from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
 from dflash_deploy.weights.hub import resolve, unreachable
 from dflash_deploy.weights.lock import LockedModel
-from dflash_deploy.weights.offer import serving
 from dflash_deploy.weights.source import Source
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.cli import dflash, edit_env
@@ -36,7 +35,7 @@ from tests.support.hub import Generated, Hub
 from tests.support.hub.faults import Answer, Fault, broken, too_many
 from tests.support.odd_answers import Reply, answering
 from tests.support.ports import free_port
-from tests.support.serving import Quiet, listening
+from tests.support.serving import Quiet, listening, serving
 
 REPO, SHARD = "o/target", "model.safetensors"
 PAGE = {"Content-Type": "text/html; charset=utf-8"}

@@ -1,6 +1,5 @@
 """What a command on a host prints is bounded, and a call ends in time; `ssh` is a program of the tests."""
 
-import io
 import threading
 import time
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Sess
 
 def test_output_and_messages_are_returned(ssh: Callable[[str], Session]) -> None:
     content = b"line\n" * 100_000
-    output = ssh("cat; echo said >&2; exit 7").run(["true"], stdin=io.BytesIO(content))
+    output = ssh("cat; echo said >&2; exit 7").run(["true"], stdin=content)
     assert (output.code, output.out, output.err) == (7, content.decode(), "said\n")
 
 

@@ -44,6 +44,7 @@ def test_the_ssh_configuration_is_beside_the_file(tmp_path: Path) -> None:
             "more than one host has the role leader",
         ),
         ("hosts: [{name: a, addres: x}]", "unknown key hosts.0.addres"),
+        (f"weights: hub\n{TWO}", "unknown key weights"),
         ("hosts: [{name: a, address: '-oProxyCommand=reboot'}]", "hosts.0.address"),
         ("hosts: [{name: a, address: 'x y'}]", "hosts.0.address"),
         ("hosts: [{name: a, address: x, user: '-x'}]", "hosts.0.user"),
