@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import initialise, invoke
+from tests.support.cli import edit_env, initialise, invoke
+from tests.support.ports import free_port
 
 TWO = "hosts: [{name: a, address: a.invalid}, {name: b, address: b.invalid}]\n"
 
@@ -67,3 +68,10 @@ def test_the_facts_of_this_machine() -> None:
     assert data["peers"] == {"127.0.0.1": True}
     assert Path(data["assets"], "models").is_dir()
     assert data["engine"] is None
+
+
+def test_weights_that_are_there_are_not_fetched(directory: Path) -> None:
+    edit_env(directory, DFLASH_PORT=str(free_port()))
+    ran = invoke("fleet", "fetch", "--dir", str(directory), "--json").succeeded()
+    assert ran.document["data"] == {"state": "present"}
+    assert "fetching" not in ran.err

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment, owe_start, owed_start
-from dflash_deploy.errors import DeployError, EngineNotReady, ExitCode, HostUnfit
+from dflash_deploy.errors import DeployError, DownloadFailed, EngineNotReady, ExitCode, HostUnfit
 from dflash_deploy.features.fleet import change as fleet_change
 from dflash_deploy.features.fleet import each
 from dflash_deploy.features.fleet.change import MOST_FAILURES, RankWatch, fleet_watch
@@ -100,6 +100,32 @@ def test_settings_of_an_interrupted_command_restart_all_ranks_together(
     # a command that is killed during the start finds it again, and waits for it
     assert len(marked) == 2
     assert max(marked) < first_start
+
+
+def test_all_hosts_have_their_weights_before_a_rank_stops_or_starts(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails = [True]
+
+    def change(name: str, command: tuple[str, ...]) -> Answer | None:
+        if (name, command[:2]) == ("b", ("fleet", "fetch")) and fails[0]:
+            return DownloadFailed("the disk is full", hint="free space")
+        return None
+
+    ranks = Ranks(monkeypatch, change)
+    ranks.marks = dict.fromkeys("ab", "other")
+    assert errors(fleet_up(directory)) == {"b": "b: the disk is full"}
+    assert sorted(ranks.hosts.commands("fleet fetch")) == ["a", "b"]
+    assert ranks.starts == []
+    fails[0] = False
+    assert errors(fleet_up(directory)) == {}
+    asked = [command for _, command in ranks.hosts.asked]
+    last_fetch = max(number for number, command in enumerate(asked) if command.startswith("fleet fetch"))
+    assert last_fetch < next(number for number, command in enumerate(asked) if command.startswith("down"))
+    # ranks that run with their settings have them
+    ranks.hosts.asked.clear()
+    assert errors(fleet_up(directory)) == {}
+    assert ranks.hosts.commands("fleet fetch") == []
 
 
 def test_one_answer_that_is_lost_ends_no_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet restart": (),
     "fleet watch": ("--looks", "1"),
     "fleet facts": (),
+    "fleet fetch": (),
     "fleet route": (),
     "fleet accept": (),
     "fleet keys add": ("alice",),

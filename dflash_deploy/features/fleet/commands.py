@@ -276,6 +276,15 @@ def fleet_facts(
     return Report(document, tuple(f"{name:13} {value}" for name, value in document.items()))
 
 
+@command(changes=True, examples=("fleet fetch", "fleet fetch --json-stream"))
+def fleet_fetch(directory: Directory = HERE, json_stream: JsonStream = False, as_json: Json = False) -> Report:
+    """Download missing weights as `up` does, and start nothing; `fleet up` calls it on each host of one engine."""
+    from dflash_deploy.features.fleet.host import fleet_fetch as run_fleet_fetch
+
+    run_fleet_fetch(directory, reporter=terminal(json_stream=json_stream))
+    return Report({"state": "present"}, ("weights  present",))
+
+
 @command(changes=True, examples=("fleet route", "fleet route --without 10.0.0.2:8000"))
 def fleet_route(
     directory: Directory = HERE,
@@ -321,6 +330,7 @@ fleet.command("down")(fleet_down)
 fleet.command("restart")(fleet_restart)
 fleet.command("watch")(fleet_watch)
 fleet.command("facts")(fleet_facts)
+fleet.command("fetch")(fleet_fetch)
 fleet.command("route")(fleet_route)
 fleet.command("accept")(fleet_accept)
 fleet.add_typer(keys, name="keys")

@@ -145,6 +145,13 @@ class FleetFactsData(Documented):
     """The engine of the deployment of `--dir`; null without the option."""
 
 
+class FleetFetchData(Documented):
+    """The weights of a machine."""
+
+    state: Literal["present"]
+    """No weights are missing."""
+
+
 class FleetRouteData(Documented):
     """Which engines of other machines get requests from the router of this one."""
 
@@ -216,6 +223,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     "fleet down": CommandData((FleetData,)),
     "fleet restart": CommandData((FleetData,)),
     "fleet facts": CommandData((FleetFactsData,)),
+    "fleet fetch": CommandData((FleetFetchData,), streams=True),
     "fleet route": CommandData((FleetRouteData,), streams=True),
     "fleet accept": CommandData((FleetAcceptData,), streams=True),
     "fleet keys add": CommandData((FleetKeysData,)),

@@ -1,7 +1,8 @@
-"""`fleet facts` and `fleet route`: commands that `fleet` calls on a host.
+"""`fleet facts`, `fleet fetch` and `fleet route`: commands that `fleet` calls on a host.
 
-`fleet facts` returns the facts about this machine that a fleet needs. `fleet route` sets which engines of other
-machines get requests from the router of this one.
+`fleet facts` returns the facts about this machine that a fleet needs. `fleet fetch` downloads missing weights before
+the ranks of one engine start. `fleet route` sets which engines of other machines get requests from the router of this
+one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dflash_deploy.features.fleet.ssh import NO_ROUTER
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.host.net import Link, answers, hangs, read_links
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.up import with_weights
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.protocol import EngineState
@@ -106,6 +108,12 @@ def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:
     if seen is None or several_runtime(deployment, plan).router.state().phase != "running":
         return ()
     return tuple(worker.url for worker in seen[1] if worker.healthy)
+
+
+def fleet_fetch(directory: Path, *, reporter: Reporter = SILENT) -> None:
+    """Download the weights that this machine lacks, as `up` does before a start. Raises what `up` raises before it."""
+    with locked(directory, "fleet fetch") as deployment:
+        with_weights(deployment, reporter, ask=True)
 
 
 @dataclass(frozen=True)

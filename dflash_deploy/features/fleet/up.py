@@ -17,7 +17,14 @@ from dflash_deploy.features.fleet.change import (
     start_ranks,
 )
 from dflash_deploy.features.fleet.each import HostOutcome
-from dflash_deploy.features.fleet.engines import NOT_STARTED, link_addresses, link_of, not_started, start_engine
+from dflash_deploy.features.fleet.engines import (
+    NOT_STARTED,
+    call_patiently,
+    link_addresses,
+    link_of,
+    not_started,
+    start_engine,
+)
 from dflash_deploy.features.fleet.file import check_front, env_text, own_settings, shape_settings
 from dflash_deploy.features.fleet.keys import settle_keys
 from dflash_deploy.features.fleet.prepare import RemoteFacts, examine, install, read_facts
@@ -136,7 +143,11 @@ def _start_together(opened: OpenFleet, facts: Mapping[str, RemoteFacts], patienc
         own = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), host, master)
         changed = carry_settings(opened, session, facts[host.name].place, own | fabric.settings(host))
         engine = read_facts(session, opened.environment, "--dir", host.directory).engine
-        return changed or engine is None or engine.phase != "running" or not runs_as_started(opened, session)
+        starts = changed or engine is None or engine.phase != "running" or not runs_as_started(opened, session)
+        if starts:
+            # a rank that has started waits only some minutes for one that still downloads
+            call_patiently(opened, session, "fleet fetch", patience=patience)
+        return starts
 
     carried = opened.on_each(carry)
     if any(one.error for one in carried.values()):
