@@ -25,7 +25,7 @@ from tests.support.kubelet.pods import Ended, Pod, running
 from tests.support.pod_asked import ALL, CONFINED, HANGS, WRITABLE, answered, give, looked, streaming
 
 CLIENTS = 4
-SLOW = 0.1
+SLOW = 0.05
 """Processors of a slow engine. With all of them, the tiny pair starts and answers within seconds."""
 
 KILLED, TERMINATED = 137, 143
@@ -123,6 +123,10 @@ def test_the_container_can_do_what_the_manifest_says_and_no_more(folder: Exporte
 LASTS = 10.0
 """Seconds that a stream takes at least: more than a pod waits without one."""
 
+TOKENS = 500
+"""Tokens of such a stream. A slow engine makes 20 a second at most; what is left then waits for a busy machine's
+turns, and 1,500 took longer than a pod waits where four tiers of tests ran."""
+
 
 def listed(folder: Exported) -> set[str]:
     """The addresses of the engines that SMG sends to."""
@@ -157,7 +161,7 @@ def test_requests_follow_the_pods_and_streams_end_whole(folder: Exported, pods: 
     statuses = {path: httpx.get(f"{url}{path}", timeout=60).status_code for path in ("/health", "/workers", "/metrics")}
     assert statuses == {"/health": 200, "/workers": 401, "/metrics": 401}
     assert folder.key not in router.logs("router") + router.logs("door")
-    with streaming(url, folder.key, three, SLOW, LASTS) as streamed:
+    with streaming(url, folder.key, three, SLOW, LASTS, TOKENS) as streamed:
         ended = router.end()
     assert streamed.whole
     assert ended["router"].stopped > SETTLES + 3, "the stream was too short to show anything"
@@ -177,7 +181,7 @@ def pods_come_and_go(folder: Exported, askers: Askers, one: Pod, two: Pod, three
     assert listed(folder) == {one.address}
     api.pods = [pod("e-1", one.address), pod("e-2", two.address)]
     eventually(lambda: listed(folder) == {one.address, two.address})
-    with streaming(f"http://{one.address}:8000", folder.key, one, SLOW, LASTS) as streamed:
+    with streaming(f"http://{one.address}:8000", folder.key, one, SLOW, LASTS, TOKENS) as streamed:
         api.pods = [pod("e-1", one.address, ends=True), pod("e-2", two.address), pod("e-3", three.address)]
         ended = one.end()["engine"]
     assert streamed.whole

@@ -90,7 +90,7 @@ class Streamed:
 
 
 @contextmanager
-def streaming(url: str, key: str, engine: Pod, slow: float, lasts: float, tokens: int = 1500) -> Iterator[Streamed]:
+def streaming(url: str, key: str, engine: Pod, slow: float, lasts: float, tokens: int) -> Iterator[Streamed]:
     """A stream that has begun, and has ended after the block. For `lasts` seconds its engine has `slow` processors."""
     streamed = Streamed(tokens)
     thread = threading.Thread(target=streamed.read, args=(url, key))
