@@ -215,11 +215,12 @@ class Usage(ForeignDocument):
 
 
 class Timings(ForeignDocument):
-    """The drafts of an answer of llama.cpp."""
+    """Drafts and time of an answer of llama.cpp. `predicted_ms` ends with a step: its tokens have the same."""
 
     draft_n: Count | None = None
     draft_n_accepted: Count = 0
     predicted_n: Count = 0
+    predicted_ms: float = 0.0
 
 
 class ChatAnswer(ForeignDocument):
@@ -233,9 +234,11 @@ class ChatAnswer(ForeignDocument):
 
 
 class Delta(ForeignDocument):
-    """The text that a chunk adds."""
+    """The text that a chunk adds. The names of the reasoning are those of a whole answer."""
 
     content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
 
 class ChunkChoice(ForeignDocument):
@@ -250,6 +253,7 @@ class ChatChunk(ForeignDocument):
 
     choices: list[ChunkChoice] | None = None
     usage: Usage | None = None
+    timings: Timings | None = None
     error: Any = None
 
 

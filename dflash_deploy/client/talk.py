@@ -1,0 +1,162 @@
+"""A question with text and images, its answer as it arrives, and what the answer took.
+
+The tokens that one step of the target yields arrive together: vLLM and SGLang send them in one chunk. llama.cpp sends a
+chunk for each token, and with `timings_per_token` all chunks of a step have the same `predicted_ms`
+(server-context.cpp, b11549: the time is taken once for a step, before its tokens are sent).
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dflash_deploy.client.answers import ChatChunk, EndpointError, Timings, drafted_in
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.serve.engines.counters import SpecCounters
+
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An encoded picture: its media type, such as `image/png`, and its bytes."""
+
+    media_type: str
+    content: bytes
+
+    @property
+    def part(self) -> Mapping[str, object]:
+        """The part of a message that holds it, as a data URI."""
+        encoded = base64.b64encode(self.content).decode("ascii")
+        return {"type": "image_url", "image_url": {"url": f"data:{self.media_type};base64,{encoded}"}}
+
+
+def user_message(text: str, images: Sequence[Image] = ()) -> Message:
+    """The message of a user: plain text, or images and text."""
+    if not images:
+        return {"role": "user", "content": text}
+    return {"role": "user", "content": [*(image.part for image in images), {"type": "text", "text": text}]}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer, or of the `thinking` before it. Pieces with the same `step` came from one step."""
+
+    text: str
+    thinking: bool
+    step: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one answer took. Times are in seconds since the request; `None` is what the engine does not tell.
+
+    `tokens_per_second` is without the prefill: the tokens after the first step, by the time since then.
+    `acceptance_length` is in tokens per step.
+    """
+
+    tokens: int | None
+    seconds: float
+    first_token_seconds: float | None
+    tokens_per_second: float | None
+    acceptance_length: float | None
+    finish_reason: str
+
+
+class Talk:
+    """One request for a streamed answer. `pieces` yields the answer once; `figures` are known after it."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        thinking: bool | None = None,
+    ) -> None:
+        """`thinking`: whether the template asks the model to think; `None` leaves it to the deployment."""
+        self._endpoint = endpoint
+        self._started = time.monotonic()
+        self._before, engine = _counters(endpoint)
+        self._body: dict[str, object] = {
+            "model": endpoint.model,
+            "messages": list(messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"max_tokens": max_tokens} if max_tokens is not None else {}),
+            **({"chat_template_kwargs": {"enable_thinking": thinking}} if thinking is not None else {}),
+            # other servers may refuse a field that they do not know
+            **({"timings_per_token": True} if engine == "llamacpp" else {}),
+        }
+        self._arrivals: list[float] = []
+        self._first_step = 0
+        self._tokens: int | None = None
+        self._timings: Timings | None = None
+        self._finish = ""
+        self._last_time: float | None = None
+        self._step = -1
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the answer as it arrives. Raises EndpointError if it is refused, breaks off or is no answer."""
+        self._started, ended = time.monotonic(), False
+        with self._endpoint.events(self._body) as events:
+            for event in events:
+                if event is None:
+                    ended = True
+                    continue
+                yield from self._read(event)
+        if not ended:
+            raise EndpointError("the stream ended before the answer did")
+
+    def _read(self, event: ChatChunk) -> Iterator[Piece]:
+        self._timings = event.timings or self._timings
+        self._tokens = event.usage.completion_tokens if event.usage else self._tokens
+        for choice in event.choices or ():
+            self._finish = choice.finish_reason or self._finish
+            thought = choice.delta.reasoning or choice.delta.reasoning_content
+            if not thought and not choice.delta.content:
+                continue
+            self._arrive(event.timings)
+            if thought:
+                yield Piece(thought, thinking=True, step=self._step)
+            if choice.delta.content:
+                yield Piece(choice.delta.content, thinking=False, step=self._step)
+
+    def _arrive(self, timings: Timings | None) -> None:
+        """Note when a chunk arrived, and whether it begins a step."""
+        at = timings.predicted_ms if timings else None
+        if at is None or at != self._last_time:
+            self._step += 1
+        self._last_time = at
+        self._arrivals.append(time.monotonic() - self._started)
+        self._first_step += self._step == 0
+
+    def figures(self) -> Figures:
+        """What the answer took, once its pieces have been read; of an answer that was left, until then."""
+        first, last = (self._arrivals[0], self._arrivals[-1]) if self._arrivals else (None, None)
+        tokens = self._tokens if self._tokens is not None else (self._timings.predicted_n if self._timings else None)
+        rate = None
+        if tokens is not None and first is not None and last is not None and last > first:
+            rate = max(tokens - self._first_step, 0) / (last - first)
+        return Figures(tokens, time.monotonic() - self._started, first, rate, self._acceptance_length(), self._finish)
+
+    def _acceptance_length(self) -> float | None:
+        """That of this answer; where only the engine's counters tell, that of all answers in its time."""
+        if self._timings is not None:
+            drafted = drafted_in(self._timings)
+            return drafted.acceptance_length if drafted else None
+        if self._before is None:
+            return None
+        after, _ = _counters(self._endpoint)
+        return None if after is None else (after - self._before).acceptance_length
+
+
+def _counters(endpoint: Endpoint) -> tuple[SpecCounters | None, str]:
+    """The counters of drafts and the engine's name; nothing if the endpoint, or its key, does not show them."""
+    try:
+        metrics = endpoint.metrics()
+    except EndpointError:
+        return None, ""
+    return metrics.drafts, metrics.engine or ""
