@@ -49,12 +49,16 @@ class Piece:
     step: int
 
 
+SEVERAL = 3
+"""Steps from which on their arrival shows a speed: the pieces of fewer arrive almost at once."""
+
+
 @dataclass(frozen=True)
 class Figures:
     """What one answer took. Times are in seconds since the request; `None` is what the engine does not tell.
 
-    `tokens_per_second` is without the prefill: the tokens after the first step, by the time since then.
-    `acceptance_length` is in tokens per step.
+    `tokens_per_second` is without the prefill: as llama.cpp says, else the tokens after the first step by the time since
+    then, from SEVERAL steps on. `acceptance_length` is in tokens per step.
     """
 
     tokens: int | None
@@ -135,12 +139,19 @@ class Talk:
 
     def figures(self) -> Figures:
         """What the answer took, once its pieces have been read; of an answer that was left, until then."""
-        first, last = (self._arrivals[0], self._arrivals[-1]) if self._arrivals else (None, None)
-        tokens = self._tokens if self._tokens is not None else (self._timings.predicted_n if self._timings else None)
-        rate = None
-        if tokens is not None and first is not None and last is not None and last > first:
-            rate = max(tokens - self._first_step, 0) / (last - first)
-        return Figures(tokens, time.monotonic() - self._started, first, rate, self._acceptance_length(), self._finish)
+        first = self._arrivals[0] if self._arrivals else None
+        said = self._timings.predicted_n if self._timings else None
+        tokens = said if self._tokens is None else self._tokens
+        seconds = time.monotonic() - self._started
+        return Figures(tokens, seconds, first, self._rate(tokens), self._acceptance_length(), self._finish)
+
+    def _rate(self, tokens: int | None) -> float | None:
+        """Tokens a second; `None` if they cannot be told."""
+        if self._timings is not None and self._timings.predicted_ms > 0:
+            return self._timings.predicted_n / self._timings.predicted_ms * 1000
+        if tokens is None or self._step < SEVERAL:
+            return None
+        return max(tokens - self._first_step, 0) / (self._arrivals[-1] - self._arrivals[0])
 
     def _acceptance_length(self) -> float | None:
         """That of this answer; where only the engine's counters tell, that of all answers in its time."""

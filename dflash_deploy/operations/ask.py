@@ -1,0 +1,206 @@
+"""`ask` and `chat`: questions to a deployment or any endpoint, with pictures and files, and what the answers took."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering, served_names
+from dflash_deploy.client.talk import Image
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, FileRefused
+from dflash_deploy.intake.documents import BenchRow
+from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
+from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
+from dflash_deploy.operations.bench import LAST_BASELINE, last_figures
+from dflash_deploy.operations.replicas import refuse_other_ranks
+from dflash_deploy.planning import plan_of
+from dflash_deploy.redact import Redact, Redactor
+from dflash_deploy.startup.members import whole_endpoint
+
+LARGEST_IMAGE = 20 * MIB
+"""Bytes of one picture."""
+
+LARGEST_FILE = 4 * MIB
+"""Bytes of one file, and of a question from standard input: more than any context holds."""
+
+STDIN = "-"
+"""In place of a file: standard input."""
+
+_SENT_AS_IT_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}
+"""What every engine reads. Other pictures are sent as PNG."""
+
+
+@dataclass(frozen=True)
+class PlainSpeed:
+    """Tokens a second of one request without drafts, after its first token, and the time of that measurement."""
+
+    tokens_per_second: float
+    at: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An endpoint that answers questions. `plain` is its speed without drafts, if `bench --baseline` measured it."""
+
+    endpoint: Endpoint
+    redact: Redact
+    plain: PlainSpeed | None = None
+
+
+@contextmanager
+def asked(
+    directory: Path, *, url: str | None = None, key_file: Path | None = None, model: str = ""
+) -> Iterator[Asked]:
+    """Yield the endpoint of a deployment, or the one at `url`, after it has answered.
+
+    Raises NoDeployment, SettingsRefused, BadInput on a rank that answers no requests, and EngineNotReady.
+    """
+    with ExitStack() as stack:
+        if url is not None:
+            key = key_in(key_file)
+            redact = Redactor([key])
+            endpoint = stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
+            check_answering(endpoint, hint="check the URL, and whether its server runs", redact=redact)
+            endpoint.model = model or served_names(endpoint, hint=CHECK_URL, redact=redact)[0]
+            yield Asked(endpoint, redact)
+            return
+        if key_file is not None or model:
+            raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+        deployment = Deployment.existing(directory)
+        plan = plan_of(deployment)
+        refuse_other_ranks(plan)
+        endpoint = stack.enter_context(whole_endpoint(deployment, plan))
+        check_answering(endpoint, hint=START_IT, redact=deployment.redact)
+        yield Asked(endpoint, deployment.redact, _plain(deployment))
+
+
+def _plain(deployment: Deployment) -> PlainSpeed | None:
+    """The speed without drafts of the last run of `bench` that measured it with one request at a time."""
+    run = last_figures(deployment, LAST_BASELINE)
+    if run is None:
+        return None
+    times = [row.tpot_ms.mean for row in run.rows if _is_plain(row) and row.tpot_ms is not None and row.tpot_ms.mean]
+    return PlainSpeed(1000 * len(times) / sum(times), run.measured.at) if times else None
+
+
+def _is_plain(row: BenchRow) -> bool:
+    return row.drafter is False and not row.mtp and row.concurrency == 1
+
+
+def failed(problem: EndpointError, redact: Redact) -> DeployError:
+    """The error of a question that has no whole answer."""
+    said = redact(str(problem))
+    if problem.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return BadInput(said, hint="name the file with the key of this endpoint: --key-file")
+    if problem.status is not None and problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return BadInput(said, hint="the endpoint is fine and refuses this question: change what it names")
+    return EngineNotReady(said, hint="see its state: `dflash-deploy status`, and why: `dflash-deploy logs --tail 50`")
+
+
+def question_of(words: str, files: Sequence[str]) -> str:
+    """The text of a question: its words, and below them each file with its name. Raises BadInput."""
+    if words in {"", STDIN}:
+        words = _read_stdin()
+    parts = [_checked(words, "the question")]
+    for name in files:
+        text = _read_stdin() if name == STDIN else _read_file(Path(name))
+        parts.append(f"{Path(name).name if name != STDIN else 'standard input'}:\n\n{text}")
+    return "\n\n".join(parts)
+
+
+def _checked(words: str, what: str) -> str:
+    try:
+        words.encode()
+    except UnicodeEncodeError:
+        raise BadInput(
+            f"{what} is not UTF-8", hint="use a terminal with UTF-8, or convert it: iconv -f latin1 -t utf-8"
+        ) from None
+    if not words.strip():
+        raise BadInput(f"{what} is empty", hint='such as: dflash-deploy ask "What is the capital of France?"')
+    return words
+
+
+def _read_stdin() -> str:
+    """The text on standard input. Raises BadInput if it is a terminal, too large or not UTF-8."""
+    content = _stdin_bytes(LARGEST_FILE)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise BadInput(
+            "standard input is not UTF-8 text", hint="convert it: iconv -f latin1 -t utf-8; --image - reads a picture"
+        ) from None
+
+
+def _stdin_bytes(limit: int) -> bytes:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise BadInput(
+            "there is no question", hint='such as: dflash-deploy ask "What is the capital of France?"; or chat'
+        )
+    content = sys.stdin.buffer.read(limit + 1)
+    if len(content) > limit:
+        raise BadInput(f"standard input has more than {limit // MIB} MiB", hint="no context holds that: send a part")
+    return content
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return _checked(read_argument(path, limit=LARGEST_FILE), shown(path))
+    except FileRefused as problem:
+        raise BadInput(
+            f"{shown(path)} cannot be read: {problem.message}", hint=problem.hint or "--file takes a text in UTF-8"
+        ) from None
+
+
+def read_image(name: str) -> Image:
+    """A picture from a file, or from standard input for `-`. PNG and JPEG stay as they are, others become PNG.
+
+    Raises BadInput if it is none, is damaged, or is larger than LARGEST_IMAGE.
+    """
+    if name == STDIN:
+        return _picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
+    if name.startswith(("http://", "https://")):
+        raise BadInput(
+            f"`{name[:100]}` is not a file", hint="fetch it first: curl -o picture.jpg URL, then --image picture.jpg"
+        )
+    path = Path(name)
+    try:
+        return _picture(read_bytes(path, limit=LARGEST_IMAGE), shown(path))
+    except FileRefused as problem:
+        raise BadInput(
+            f"{shown(path)} cannot be read: {problem.message}", hint=problem.hint or "--image takes a picture"
+        ) from None
+
+
+def _picture(content: bytes, where: str) -> Image:
+    import warnings  # noqa: PLC0415 - with Pillow below
+
+    from PIL import Image as Pictures  # noqa: PLC0415 - only a question with a picture needs it
+    from PIL import UnidentifiedImageError  # noqa: PLC0415
+
+    hint = "use PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF; convert others, such as HEIC, first"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Pictures.DecompressionBombWarning)
+            with Pictures.open(io.BytesIO(content)) as opened:
+                kind = opened.format or ""
+                if kind in _SENT_AS_IT_IS:
+                    # damaged ones are refused here, with their name
+                    opened.verify()
+                    return Image(_SENT_AS_IT_IS[kind], content)
+                as_png = io.BytesIO()
+                opened.convert("RGBA" if opened.has_transparency_data else "RGB").save(as_png, "PNG")
+                return Image("image/png", as_png.getvalue())
+    except UnidentifiedImageError:
+        raise BadInput(f"{where} is no picture that can be read", hint=hint) from None
+    except (Pictures.DecompressionBombError, Pictures.DecompressionBombWarning):
+        most = (Pictures.MAX_IMAGE_PIXELS or 0) // 10**6
+        raise BadInput(f"{where} has more than {most} megapixels", hint="make it smaller first") from None
+    except (OSError, ValueError, SyntaxError, EOFError) as problem:
+        raise BadInput(f"{where} is damaged: {str(problem)[:100]}", hint=hint) from None
