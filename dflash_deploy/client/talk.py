@@ -57,8 +57,8 @@ SEVERAL = 3
 class Figures:
     """What one answer took. Times are in seconds since the request; `None` is what the engine does not tell.
 
-    `tokens_per_second` is without the prefill: as llama.cpp says, else the tokens after the first step by the time since
-    then, from SEVERAL steps on. `acceptance_length` is in tokens per step.
+    `tokens_per_second` is without the prefill: what llama.cpp says, else the tokens after the first step by the time
+    since then, from SEVERAL steps on. `acceptance_length` is in tokens per step.
     """
 
     tokens: int | None
@@ -144,6 +144,11 @@ class Talk:
         tokens = said if self._tokens is None else self._tokens
         seconds = time.monotonic() - self._started
         return Figures(tokens, seconds, first, self._rate(tokens), self._acceptance_length(), self._finish)
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second so far; `None` until they can be told."""
+        return self._rate(self._tokens)
 
     def _rate(self, tokens: int | None) -> float | None:
         """Tokens a second; `None` if they cannot be told."""

@@ -55,9 +55,7 @@ class Asked:
 
 
 @contextmanager
-def asked(
-    directory: Path, *, url: str | None = None, key_file: Path | None = None, model: str = ""
-) -> Iterator[Asked]:
+def asked(directory: Path, *, url: str | None = None, key_file: Path | None = None, model: str = "") -> Iterator[Asked]:
     """Yield the endpoint of a deployment, or the one at `url`, after it has answered.
 
     Raises NoDeployment, SettingsRefused, BadInput on a rank that answers no requests, and EngineNotReady.
@@ -164,21 +162,22 @@ def read_image(name: str) -> Image:
     Raises BadInput if it is none, is damaged, or is larger than LARGEST_IMAGE.
     """
     if name == STDIN:
-        return _picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
+        return picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
     if name.startswith(("http://", "https://")):
         raise BadInput(
             f"`{name[:100]}` is not a file", hint="fetch it first: curl -o picture.jpg URL, then --image picture.jpg"
         )
     path = Path(name)
     try:
-        return _picture(read_bytes(path, limit=LARGEST_IMAGE), shown(path))
+        return picture(read_bytes(path, limit=LARGEST_IMAGE), shown(path))
     except FileRefused as problem:
         raise BadInput(
             f"{shown(path)} cannot be read: {problem.message}", hint=problem.hint or "--image takes a picture"
         ) from None
 
 
-def _picture(content: bytes, where: str) -> Image:
+def picture(content: bytes, where: str) -> Image:
+    """A picture from its bytes, checked as `read_image` checks them; `where` names it. Raises BadInput."""
     import warnings  # noqa: PLC0415 - with Pillow below
 
     from PIL import Image as Pictures  # noqa: PLC0415 - only a question with a picture needs it
