@@ -74,7 +74,7 @@ def _running(started: Running) -> tuple[str, ...]:
         *_speed(ready),
         f"checked   {', '.join(started.passed)}",
         f"next      dflash-deploy test{there}     check answers, streaming, limits, load and drafts",
-        f"          dflash-deploy status{there}   the state now",
+        f"          dflash-deploy chat{there}     talk with the model",
         f"          dflash-deploy down{there}     stop it; weights and settings stay",
     )
 

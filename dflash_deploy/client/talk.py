@@ -1,4 +1,4 @@
-"""A question with text and images, its answer as it arrives, and what the answer took.
+"""A question with text and pictures, its answer as it arrives, and what the answer took.
 
 The tokens that one step of the target yields arrive together: vLLM and SGLang send them in one chunk. llama.cpp sends a
 chunk for each token, and with `timings_per_token` all chunks of a step have the same `predicted_ms`
@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 from dflash_deploy.client.answers import ChatChunk, EndpointError, Timings, drafted_in
 from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import SpecCounters
 
 Message = Mapping[str, object]
 
 
 @dataclass(frozen=True)
-class Image:
+class EncodedPicture:
     """An encoded picture: its media type, such as `image/png`, and its bytes."""
 
     media_type: str
@@ -33,16 +34,16 @@ class Image:
         return {"type": "image_url", "image_url": {"url": f"data:{self.media_type};base64,{encoded}"}}
 
 
-def user_message(text: str, images: Sequence[Image] = ()) -> Message:
-    """The message of a user: plain text, or images and text."""
-    if not images:
+def user_message(text: str, pictures: Sequence[EncodedPicture] = ()) -> Message:
+    """The message of a user: text, or pictures and text."""
+    if not pictures:
         return {"role": "user", "content": text}
-    return {"role": "user", "content": [*(image.part for image in images), {"type": "text", "text": text}]}
+    return {"role": "user", "content": [*(picture.part for picture in pictures), {"type": "text", "text": text}]}
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of an answer, or of the `thinking` before it. Pieces with the same `step` came from one step."""
+class TalkChunk:
+    """A part of an answer, or of the `thinking` before it. Chunks with the same `step` came from one step."""
 
     text: str
     thinking: bool
@@ -50,12 +51,12 @@ class Piece:
 
 
 SEVERAL = 3
-"""Steps from which on their arrival shows a speed: the pieces of fewer arrive almost at once."""
+"""Steps from which on their arrival shows a speed: the chunks of fewer arrive almost at once."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What one answer took. Times are in seconds since the request; `None` is what the engine does not tell.
+    """What one answer took. Times are in seconds since the request; `None` is what the engine does not report.
 
     `tokens_per_second` is without the prefill: what llama.cpp says, else the tokens after the first step by the time
     since then, from SEVERAL steps on. `acceptance_length` is in tokens per step.
@@ -70,7 +71,7 @@ class Figures:
 
 
 class Talk:
-    """One request for a streamed answer. `pieces` yields the answer once; `figures` are known after it."""
+    """One request for a streamed answer. `chunks` yields the answer once; `figures` are known after it."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class Talk:
             **({"max_tokens": max_tokens} if max_tokens is not None else {}),
             **({"chat_template_kwargs": {"enable_thinking": thinking}} if thinking is not None else {}),
             # other servers may refuse a field that they do not know
-            **({"timings_per_token": True} if engine == "llamacpp" else {}),
+            **(ENGINES[engine].step_times if engine else {}),
         }
         self._arrivals: list[float] = []
         self._first_step = 0
@@ -102,8 +103,8 @@ class Talk:
         self._last_time: float | None = None
         self._step = -1
 
-    def pieces(self) -> Iterator[Piece]:
-        """Yield the answer as it arrives. Raises EndpointError if it is refused, breaks off or is no answer."""
+    def chunks(self) -> Iterator[TalkChunk]:
+        """Yield the answer as it arrives. Raises EndpointError if it is refused, breaks off or is not an answer."""
         self._started, ended = time.monotonic(), False
         with self._endpoint.events(self._body) as events:
             for event in events:
@@ -114,7 +115,7 @@ class Talk:
         if not ended:
             raise EndpointError("the stream ended before the answer did")
 
-    def _read(self, event: ChatChunk) -> Iterator[Piece]:
+    def _read(self, event: ChatChunk) -> Iterator[TalkChunk]:
         self._timings = event.timings or self._timings
         self._tokens = event.usage.completion_tokens if event.usage else self._tokens
         for choice in event.choices or ():
@@ -124,9 +125,9 @@ class Talk:
                 continue
             self._arrive(event.timings)
             if thought:
-                yield Piece(thought, thinking=True, step=self._step)
+                yield TalkChunk(thought, thinking=True, step=self._step)
             if choice.delta.content:
-                yield Piece(choice.delta.content, thinking=False, step=self._step)
+                yield TalkChunk(choice.delta.content, thinking=False, step=self._step)
 
     def _arrive(self, timings: Timings | None) -> None:
         """Note when a chunk arrived, and whether it begins a step."""
@@ -138,7 +139,7 @@ class Talk:
         self._first_step += self._step == 0
 
     def figures(self) -> Figures:
-        """What the answer took, once its pieces have been read; of an answer that was left, until then."""
+        """What the answer took, once its chunks have been read; of an answer that was left, until then."""
         first = self._arrivals[0] if self._arrivals else None
         said = self._timings.predicted_n if self._timings else None
         tokens = said if self._tokens is None else self._tokens
@@ -151,7 +152,7 @@ class Talk:
         return self._rate(self._tokens)
 
     def _rate(self, tokens: int | None) -> float | None:
-        """Tokens a second; `None` if they cannot be told."""
+        """Tokens a second; `None` if nothing shows them."""
         if self._timings is not None and self._timings.predicted_ms > 0:
             return self._timings.predicted_n / self._timings.predicted_ms * 1000
         if tokens is None or self._step < SEVERAL:

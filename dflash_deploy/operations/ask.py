@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering, served_names
-from dflash_deploy.client.talk import Image
+from dflash_deploy.client.talk import EncodedPicture, Talk
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.errors import BadInput, DeployError, EngineNotReady, FileRefused
+from dflash_deploy.errors import BadInput, DeployError, EngineNotReady
 from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
@@ -38,7 +39,7 @@ _SENT_AS_IT_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}
 
 
 @dataclass(frozen=True)
-class PlainSpeed:
+class BaselineSpeed:
     """Tokens a second of one request without drafts, after its first token, and the time of that measurement."""
 
     tokens_per_second: float
@@ -46,16 +47,18 @@ class PlainSpeed:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedEndpoint:
     """An endpoint that answers questions. `plain` is its speed without drafts, if `bench --baseline` measured it."""
 
     endpoint: Endpoint
     redact: Redact
-    plain: PlainSpeed | None = None
+    plain: BaselineSpeed | None = None
 
 
 @contextmanager
-def asked(directory: Path, *, url: str | None = None, key_file: Path | None = None, model: str = "") -> Iterator[Asked]:
+def asked(
+    directory: Path, *, url: str | None = None, key_file: Path | None = None, model: str = ""
+) -> Iterator[AskedEndpoint]:
     """Yield the endpoint of a deployment, or the one at `url`, after it has answered.
 
     Raises NoDeployment, SettingsRefused, BadInput on a rank that answers no requests, and EngineNotReady.
@@ -67,7 +70,7 @@ def asked(directory: Path, *, url: str | None = None, key_file: Path | None = No
             endpoint = stack.enter_context(Endpoint(address_of(url), key, model, proxies=True))
             check_answering(endpoint, hint="check the URL, and whether its server runs", redact=redact)
             endpoint.model = model or served_names(endpoint, hint=CHECK_URL, redact=redact)[0]
-            yield Asked(endpoint, redact)
+            yield AskedEndpoint(endpoint, redact)
             return
         if key_file is not None or model:
             raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
@@ -76,20 +79,73 @@ def asked(directory: Path, *, url: str | None = None, key_file: Path | None = No
         refuse_other_ranks(plan)
         endpoint = stack.enter_context(whole_endpoint(deployment, plan))
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
-        yield Asked(endpoint, deployment.redact, _plain(deployment))
+        yield AskedEndpoint(endpoint, deployment.redact, _plain(deployment))
 
 
-def _plain(deployment: Deployment) -> PlainSpeed | None:
+def _plain(deployment: Deployment) -> BaselineSpeed | None:
     """The speed without drafts of the last run of `bench` that measured it with one request at a time."""
     run = last_figures(deployment, LAST_BASELINE)
     if run is None:
         return None
     times = [row.tpot_ms.mean for row in run.rows if _is_plain(row) and row.tpot_ms is not None and row.tpot_ms.mean]
-    return PlainSpeed(1000 * len(times) / sum(times), run.measured.at) if times else None
+    return BaselineSpeed(1000 * len(times) / sum(times), run.measured.at) if times else None
 
 
 def _is_plain(row: BenchRow) -> bool:
     return row.drafter is False and not row.mtp and row.concurrency == 1
+
+
+@dataclass(frozen=True)
+class WholeAnswer:
+    """An answer, and what it took."""
+
+    __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012 - pydantic reads it for the schema
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    model: str
+    """Name of the model in requests."""
+    answer: str
+    """The answer."""
+    thinking: str
+    """What the model thought before it; empty if it did not."""
+    tokens: int | None
+    """Generated tokens, thinking included; null if the endpoint does not report them."""
+    seconds: float
+    """Seconds from the request to the end of the answer."""
+    first_token_seconds: float | None
+    """Seconds from the request to the first token; null without one."""
+    tokens_per_second: float | None
+    """Tokens per second after the first step; null for answers of a few steps, which do not show it."""
+    acceptance_length: float | None
+    """Tokens per step; null if nothing was drafted or counted."""
+    tokens_per_second_without_drafts: float | None
+    """What the last `bench --baseline` measured without drafts, one request at a time; null without one."""
+    finish_reason: str
+    """Why it ended: `stop`, or `length` at a limit of tokens."""
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `ask --json`."""
+        return asdict(self)
+
+
+def whole_answer(found: AskedEndpoint, talk: Talk) -> WholeAnswer:
+    """Wait for an answer. Raises EndpointError."""
+    chunks = list(talk.chunks())
+    figures, plain = talk.figures(), found.plain
+    return WholeAnswer(
+        f"{found.endpoint.url}/v1",
+        found.endpoint.model,
+        "".join(chunk.text for chunk in chunks if not chunk.thinking),
+        "".join(chunk.text for chunk in chunks if chunk.thinking),
+        figures.tokens,
+        round(figures.seconds, 3),
+        figures.first_token_seconds and round(figures.first_token_seconds, 3),
+        figures.tokens_per_second and round(figures.tokens_per_second, 1),
+        figures.acceptance_length and round(figures.acceptance_length, 2),
+        round(plain.tokens_per_second, 1) if plain else None,
+        figures.finish_reason,
+    )
 
 
 def failed(problem: EndpointError, redact: Redact) -> DeployError:
@@ -139,7 +195,7 @@ def _read_stdin() -> str:
 def _stdin_bytes(limit: int) -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         raise BadInput(
-            "there is no question", hint='such as: dflash-deploy ask "What is the capital of France?"; or chat'
+            "there is nothing to ask", hint='such as: dflash-deploy ask "What is the capital of France?"; or chat'
         )
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:
@@ -148,18 +204,13 @@ def _stdin_bytes(limit: int) -> bytes:
 
 
 def _read_file(path: Path) -> str:
-    try:
-        return _checked(read_argument(path, limit=LARGEST_FILE), shown(path))
-    except FileRefused as problem:
-        raise BadInput(
-            f"{shown(path)} cannot be read: {problem.message}", hint=problem.hint or "--file takes a text in UTF-8"
-        ) from None
+    return _checked(read_argument(path, limit=LARGEST_FILE), shown(path))
 
 
-def read_image(name: str) -> Image:
+def read_image(name: str) -> EncodedPicture:
     """A picture from a file, or from standard input for `-`. PNG and JPEG stay as they are, others become PNG.
 
-    Raises BadInput if it is none, is damaged, or is larger than LARGEST_IMAGE.
+    Raises BadInput if it is none, is damaged, or is larger than LARGEST_IMAGE; FileRefused if it cannot be read.
     """
     if name == STDIN:
         return picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
@@ -167,39 +218,30 @@ def read_image(name: str) -> Image:
         raise BadInput(
             f"`{name[:100]}` is not a file", hint="fetch it first: curl -o picture.jpg URL, then --image picture.jpg"
         )
-    path = Path(name)
-    try:
-        return picture(read_bytes(path, limit=LARGEST_IMAGE), shown(path))
-    except FileRefused as problem:
-        raise BadInput(
-            f"{shown(path)} cannot be read: {problem.message}", hint=problem.hint or "--image takes a picture"
-        ) from None
+    return _picture(read_bytes(Path(name), limit=LARGEST_IMAGE), shown(Path(name)))
 
 
-def picture(content: bytes, where: str) -> Image:
-    """A picture from its bytes, checked as `read_image` checks them; `where` names it. Raises BadInput."""
-    import warnings  # noqa: PLC0415 - with Pillow below
-
-    from PIL import Image as Pictures  # noqa: PLC0415 - only a question with a picture needs it
-    from PIL import UnidentifiedImageError  # noqa: PLC0415
+def _picture(content: bytes, where: str) -> EncodedPicture:
+    # only a question with a picture needs it
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
 
     hint = "use PNG, JPEG, WebP, GIF, BMP, TIFF or AVIF; convert others, such as HEIC, first"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Pictures.DecompressionBombWarning)
-            with Pictures.open(io.BytesIO(content)) as opened:
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content)) as opened:
                 kind = opened.format or ""
                 if kind in _SENT_AS_IT_IS:
                     # damaged ones are refused here, with their name
                     opened.verify()
-                    return Image(_SENT_AS_IT_IS[kind], content)
+                    return EncodedPicture(_SENT_AS_IT_IS[kind], content)
                 as_png = io.BytesIO()
                 opened.convert("RGBA" if opened.has_transparency_data else "RGB").save(as_png, "PNG")
-                return Image("image/png", as_png.getvalue())
+                return EncodedPicture("image/png", as_png.getvalue())
     except UnidentifiedImageError:
-        raise BadInput(f"{where} is no picture that can be read", hint=hint) from None
-    except (Pictures.DecompressionBombError, Pictures.DecompressionBombWarning):
-        most = (Pictures.MAX_IMAGE_PIXELS or 0) // 10**6
+        raise BadInput(f"{where} is not a picture that can be read", hint=hint) from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        most = (Image.MAX_IMAGE_PIXELS or 0) // 10**6
         raise BadInput(f"{where} has more than {most} megapixels", hint="make it smaller first") from None
     except (OSError, ValueError, SyntaxError, EOFError) as problem:
         raise BadInput(f"{where} is damaged: {str(problem)[:100]}", hint=hint) from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.schemas import explaining, images, keys, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
@@ -47,6 +48,7 @@ CORE: Mapping[str, CommandData] = {
     "test": CommandData((measuring.TestData,)),
     "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
+    "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((images.ConnectData, images.ConnectClientData)),
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
     "explain": CommandData((explaining.ExplainData,)),

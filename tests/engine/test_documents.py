@@ -14,8 +14,10 @@ from tests.support.server import Server
 TUTORIAL = ROOT / "docs" / "tutorials" / "no-gpu.md"
 SHOWN = {" ".join(one.command.words): one for one in documents.transcripts(TUTORIAL)}
 
-WITHOUT_ENGINE = {"init --profile cpu --runtime native", "plan", "connect curl"}
-"""Commands that tests/cli runs in a directory of their own."""
+ASK = "ask What colour is this image? --image docs/pictures/green.png"
+
+WITHOUT_ENGINE = {"init --profile cpu --runtime native", "plan", "connect curl", ASK}
+"""Commands that tests/cli and tests/job run in a directory of their own."""
 
 AT_THE_END = "down"
 """The command that stops the shared server."""

@@ -123,6 +123,7 @@ class Llamacpp(Engine):
     compiled = ""
     abbreviates = False
     fragments: ClassVar[tuple[str, ...]] = ("llamacpp",)
+    step_times = {"timings_per_token": True}  # noqa: RUF012 - as declared in the base class
     routes: ClassVar[tuple[str, ...]] = tuple(sorted({path for _, path in ROUTES}))
     metrics = MetricNames(
         "llamacpp",

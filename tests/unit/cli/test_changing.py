@@ -7,8 +7,10 @@ from dflash_deploy.cli.app import COMMANDS, load
 from dflash_deploy.cli.shown import About
 
 READING = {
+    "ask",
     "bench",
     "capacity",
+    "chat",
     "connect",
     "doctor",
     "explain",

@@ -1,0 +1,223 @@
+"""`chat`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dflash_deploy.cli.ask import Served, System, Url
+from dflash_deploy.cli.command import command
+from dflash_deploy.cli.options import HERE, Directory, KeyFile
+from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import BadInput, DeployError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from prompt_toolkit import PromptSession
+
+    from dflash_deploy.client.talk import EncodedPicture, Message
+    from dflash_deploy.operations.ask import AskedEndpoint
+
+
+@command(examples=("chat", 'chat --system "Answer in one sentence."'))
+def chat(
+    directory: Directory = HERE,
+    system: System = "",
+    url: Url = None,
+    key_file: KeyFile = None,
+    model: Served = "",
+) -> Report:
+    """Talk with the model in the terminal. /help lists what can be typed; Ctrl-C ends an answer, Ctrl-D the chat."""
+    from dflash_deploy.cli.report import note
+    from dflash_deploy.operations.ask import asked
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BadInput("chat needs a terminal", hint="in a pipe: dflash-deploy ask")
+    with asked(directory, url=url, key_file=key_file, model=model) as found:
+        note(f"{found.endpoint.model} on {found.endpoint.url}; /help lists what can be typed, Ctrl-D ends")
+        Conversation(found, system).run()
+    return Report()
+
+
+@contextmanager
+def _on_interrupt(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> Iterator[None]:
+    """Handle Ctrl-C so within the block."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end_once(number: int, frame: FrameType | None) -> None:
+    """End an answer at the first Ctrl-C; further ones would end the chat while it ends the answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@dataclass
+class Conversation:
+    """What was said so far, and what the next question takes along."""
+
+    found: AskedEndpoint
+    system: str = ""
+    said: list[Message] = field(default_factory=list)
+    images: list[EncodedPicture] = field(default_factory=list)
+    shaded: bool = False
+    last: str = ""
+
+    def run(self) -> None:
+        """Read questions and commands until Ctrl-D."""
+        session = self._session()
+        with _on_interrupt(signal.SIG_IGN):
+            while self._turn(session):
+                pass
+
+    def _turn(self, session: PromptSession[str]) -> bool:
+        """Read one line, and do what it says. Whether the conversation continues."""
+        try:
+            typed = session.prompt("> ").strip()
+        except EOFError:
+            return False
+        except KeyboardInterrupt:
+            # it clears what is typed
+            return True
+        name, _, rest = typed.partition(" ")
+        try:
+            if name in COMMANDS:
+                _note(COMMANDS[name].does(self, rest.strip()))
+            elif name.startswith("/") and name != "/exit":
+                raise BadInput(f"`{name}` is not known here", hint="/help lists what is")
+            elif typed and name != "/exit":
+                self._answer(typed)
+        except DeployError as problem:
+            _note(f"error: {problem.message}\n  hint: {problem.hint}")
+        return name != "/exit"
+
+    def _session(self) -> PromptSession[str]:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("f2")
+        def _(event: KeyPressEvent) -> None:
+            self.shaded = not self.shaded
+
+        def toolbar() -> str:
+            images = f"{len(self.images)} pictures  " if self.images else ""
+            return f" {images}{self.last}  F2: steps {'shaded' if self.shaded else 'not shaded'}  Alt-Enter: new line"
+
+        return PromptSession(
+            key_bindings=keys,
+            bottom_toolbar=toolbar,
+            completer=WordCompleter(list(COMMANDS), sentence=True),
+            complete_while_typing=False,
+            reserve_space_for_menu=0,
+        )
+
+    def _answer(self, typed: str) -> None:
+        """Ask, and write the answer. What Ctrl-C left of it stays in the conversation; a failed question does not."""
+        from dflash_deploy.cli.answer import Writer, figures_line
+        from dflash_deploy.client.answers import EndpointError
+        from dflash_deploy.client.talk import Talk, user_message
+        from dflash_deploy.operations.ask import failed
+
+        told: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
+        question = user_message(typed, self.images)
+        writer = Writer(self.found.redact, shaded=self.shaded)
+        self.last = ""
+        try:
+            with _on_interrupt(_end_once):
+                talk = Talk(self.found.endpoint, [*told, *self.said, question])
+                writer.write_all(talk.chunks())
+                self.last = figures_line(talk.figures(), self.found.plain)
+        except EndpointError as problem:
+            raise failed(problem, self.found.redact) from None
+        except KeyboardInterrupt:
+            _note("(ended)")
+        self.said += [question, {"role": "assistant", "content": writer.answer}]
+        self.images.clear()
+
+    def add_image(self, name: str) -> str:
+        """Take a picture along with the next question."""
+        from dflash_deploy.operations.ask import STDIN, read_image
+
+        if name in {"", STDIN}:
+            raise BadInput("no picture is named", hint="/image photo.jpg")
+        self.images.append(read_image(str(Path(name).expanduser())))
+        return "goes along with the next question"
+
+    def tell(self, text: str) -> str:
+        """Replace the system message."""
+        self.system = text
+        return "this is the system message now" if text else "the system message is removed"
+
+    def reset(self, _: str) -> str:
+        """Forget what was said."""
+        self.said.clear()
+        self.images.clear()
+        return "the conversation is empty"
+
+    def save(self, name: str) -> str:
+        """Write the conversation as Markdown."""
+        from dflash_deploy.cli.shown import visible
+        from dflash_deploy.deployment.files import write_output
+
+        if not name:
+            raise BadInput("no file is named", hint="/save talk.md")
+        parts = [f"**{one['role']}**\n\n{_text_of(one)}\n" for one in self.said]
+        write_output(Path(name).expanduser(), visible("\n".join(parts)))
+        return f"written: {name}"
+
+    def help(self, _: str) -> str:
+        """What can be typed."""
+        width = max(map(len, COMMANDS)) + 8
+        lines = [f"{f'{name} {one.takes}':{width}}{one.about}" for name, one in COMMANDS.items()]
+        return "\n".join(
+            [*lines, "Alt-Enter begins a new line, F2 shades the tokens of each step, Ctrl-C ends an answer"]
+        )
+
+
+@dataclass(frozen=True)
+class ChatCommand:
+    """What a word with a slash does: it is given the rest of the line, and returns what to show."""
+
+    takes: str
+    about: str
+    does: Callable[[Conversation, str], str]
+
+
+COMMANDS: Mapping[str, ChatCommand] = {
+    "/image": ChatCommand("FILE", "takes a picture along with the next question", Conversation.add_image),
+    "/system": ChatCommand("TEXT", "replaces the system message; without a text, removes it", Conversation.tell),
+    "/reset": ChatCommand("", "forgets what was said", Conversation.reset),
+    "/save": ChatCommand("FILE", "writes the conversation as Markdown", Conversation.save),
+    "/help": ChatCommand("", "lists this", Conversation.help),
+}
+
+
+def _text_of(message: Message) -> str:
+    """The text of a message, with a mark for each picture."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "\n\n".join(part.get("text", "(a picture)") for part in parts)
+
+
+def _note(text: str) -> None:
+    from dflash_deploy.cli.report import note
+
+    note(text)
