@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "bench": (),
     "tune": (),
     "connect": ("curl",),
+    "open": (),
     "status": (),
     "logs": (),
     "down": (),

@@ -7,12 +7,8 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -26,46 +22,12 @@ from tests.support.answering import KEY, answer, answering, choice
 from tests.support.browser import Page, browser_or_skip
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, server_of
+from tests.support.opened_page import Opened, ask, bring, click, ended, opened
 
 QUESTION = "What is the capital of France?"
 ANSWER = "The capital of France is Paris."
 MARKDOWN = "\n\n[a](javascript:alert(1)) ![b](http://b.example/c.png) **d**"
 HOSTILE = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A page that runs: its address with the token, its origin, and all that it printed."""
-
-    address: str
-    origin: str
-    printed: str
-
-    @property
-    def port(self) -> int:
-        return int(self.origin.rpartition(":")[2])
-
-    def enter(self) -> str:
-        """The cookie, for the token."""
-        cookie: str = httpx.get(self.address, trust_env=False).headers["set-cookie"]
-        return cookie.partition(";")[0]
-
-
-@contextmanager
-def opened(*options: str, at: Path) -> Iterator[Opened]:
-    """`open`, until the block ends; Ctrl-C ends it with code 0."""
-    command = [sys.executable, "-u", "-m", "dflash_deploy", "open", "--no-browser", *options]
-    environment = {**os.environ, "DISPLAY": "", "WAYLAND_DISPLAY": ""}
-    with subprocess.Popen(command, cwd=at, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout is not None
-            printed = "".join(process.stdout.readline() for _ in range(4))
-            (address,) = re.findall(r"http://\S+", printed)
-            httpx.get(address.partition("?")[0], timeout=60, trust_env=False)
-            yield Opened(address, address.partition("/?")[0], printed)
-        finally:
-            process.send_signal(signal.SIGINT)
-        assert process.wait() == ExitCode.DONE
 
 
 @pytest.fixture(scope="module")
@@ -105,35 +67,6 @@ def tab(entered: Page, shown: Opened) -> Iterator[Page]:
     entered.until("!document.querySelector('.asked')")
     yield entered
     assert entered.console() == []
-
-
-def click(tab: Page, name: str) -> None:
-    tab.until(f"""document.querySelector('[aria-label="{name}"]')?.offsetParent""")
-    tab.evaluate(f"""document.querySelector('[aria-label="{name}"]').click()""")
-
-
-def ask(tab: Page, question: str) -> None:
-    tab.evaluate("document.querySelector('textarea').focus()")
-    tab.write(question)
-
-
-def ended(tab: Page) -> str:
-    """The last answer, when it is whole or has failed."""
-    tab.until("""document.querySelector('[aria-label="Send"]').offsetParent
-        && /first after|stopped|hint|--/.test([...document.querySelectorAll('[role=status]')].at(-1)?.innerText)""")
-    text: str = tab.evaluate("return [...document.querySelectorAll('.answer')].at(-1).innerText.trim()")
-    return text
-
-
-def bring(tab: Page, event: str, name: str, content: bytes) -> None:
-    """Drop or paste a file."""
-    kind, carries = ("DragEvent", "dataTransfer") if event == "drop" else ("ClipboardEvent", "clipboardData")
-    tab.evaluate(f"""
-        const bytes = Uint8Array.from(atob("{b64encode(content).decode()}"), one => one.charCodeAt(0));
-        const files = new DataTransfer();
-        files.items.add(new File([bytes], "{name}", {{type: "image/png"}}));
-        document.dispatchEvent(new {kind}("{event}", {{{carries}: files, bubbles: true, cancelable: true}}));
-    """)
 
 
 def test_an_answer_has_its_speed_and_shows_the_tokens_of_each_step(tab: Page, deployment: Path) -> None:

@@ -23,7 +23,7 @@ FIRST_PORT = 1024
 """Lower ports are for root, and browsers leave out some of them when they name a host."""
 
 
-@command(examples=("open", "open --no-browser --port 8080", "open --url http://box:8000 --key-file key"))
+@command(examples=("open", "open --url http://box:8000 --key-file key"))
 def open(  # noqa: A001 - the command is called open
     directory: Directory = HERE,
     url: Annotated[str | None, typer.Option(help="Talk to any endpoint by its URL, not to a deployment.")] = None,
@@ -36,17 +36,17 @@ def open(  # noqa: A001 - the command is called open
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
 ) -> Report:
     """Talk to the model on a page of this machine. Runs until Ctrl-C. Needs the extra `web`."""
-    from dflash_deploy.features.page.facts import Place
+    from dflash_deploy.features.page.facts import PageSource
     from dflash_deploy.features.page.server import check_installed, listening
 
     check_installed()
-    place = Place(directory, url, key_file, model)
+    place = PageSource(directory, url, key_file, model)
     # Ctrl-C is how the page ends
     with listening(place, port) as page, suppress(KeyboardInterrupt):
         for line in _lines(page):
             typer.echo(line)
         if not no_browser and _has_screen():
-            webbrowser.open(page.address)
+            webbrowser.open_new_tab(page.address)
         page.run()
     return Report()
 

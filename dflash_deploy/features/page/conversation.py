@@ -16,9 +16,9 @@ from markdown_it import MarkdownIt
 from PIL import Image as Pictures
 
 from dflash_deploy.client.answers import EndpointError
-from dflash_deploy.client.talk import Figures, Image, Message, Piece, Talk, user_message
+from dflash_deploy.client.talk import EncodedPicture, Figures, Message, Talk, TalkChunk, user_message
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.ask import LARGEST_FILE, Asked, failed
+from dflash_deploy.operations.ask import LARGEST_FILE, AskedEndpoint, failed
 
 MOST_IMAGES = 8
 """Pictures of one question."""
@@ -31,7 +31,7 @@ PREVIEW = 240
 _MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
 
 
-def preview(image: Image) -> str:
+def preview(image: EncodedPicture) -> str:
     """A small copy of a picture, as a data URI."""
     with Pictures.open(io.BytesIO(image.content)) as opened:
         opened.thumbnail((PREVIEW, PREVIEW))
@@ -45,8 +45,8 @@ class Turn:
     """A question and its answer so far. `rate` is in tokens per second; `problem` says why there is no whole answer."""
 
     question: str
-    images: Sequence[Image] = ()
-    pieces: list[Piece] = field(default_factory=list)
+    images: Sequence[EncodedPicture] = ()
+    chunks: list[TalkChunk] = field(default_factory=list)
     state: Literal["running", "done", "stopped", "failed"] = "running"
     rate: float | None = None
     figures: Figures | None = None
@@ -60,30 +60,30 @@ class Turn:
     @property
     def answer(self) -> str:
         """The answer so far, without the thinking before it."""
-        return "".join(piece.text for piece in list(self.pieces) if not piece.thinking)
+        return "".join(chunk.text for chunk in list(self.chunks) if not chunk.thinking)
 
     def html(self, *, steps: bool) -> str:
         """The answer so far as safe HTML. `steps`: as it was written, with the tokens of each step in one shade."""
-        pieces = list(self.pieces)
+        chunks = list(self.chunks)
         if steps:
-            return f'<div class="steps">{"".join(_shaded(pieces))}</div>'
-        thinking = html.escape("".join(piece.text for piece in pieces if piece.thinking))
-        answer: str = _MARKDOWN.render("".join(piece.text for piece in pieces if not piece.thinking))
+            return f'<div class="steps">{"".join(_shaded(chunks))}</div>'
+        thinking = html.escape("".join(chunk.text for chunk in chunks if chunk.thinking))
+        answer: str = _MARKDOWN.render("".join(chunk.text for chunk in chunks if not chunk.thinking))
         if not thinking:
             return answer
         shut = "" if not answer else f"<details><summary>Thinking</summary>{thinking}</details>"
         return f'<div class="thinking">{shut or thinking}</div>{answer}'
 
 
-def _shaded(pieces: Sequence[Piece]) -> Iterator[str]:
-    for step, together in groupby(pieces, key=lambda piece: piece.step):
-        yield f'<span class="step{step % 2}">{html.escape("".join(piece.text for piece in together))}</span>'
+def _shaded(chunks: Sequence[TalkChunk]) -> Iterator[str]:
+    for step, together in groupby(chunks, key=lambda chunk: chunk.step):
+        yield f'<span class="step{step % 2}">{html.escape("".join(chunk.text for chunk in together))}</span>'
 
 
-class Conversation:
+class Dialogue:
     """All turns with one endpoint, of which the last one may be running."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: AskedEndpoint) -> None:
         self._asked = asked
         self.model = asked.endpoint.model
         self.redact = asked.redact
@@ -95,7 +95,7 @@ class Conversation:
         """Whether an answer is arriving."""
         return bool(self.turns) and self.turns[-1].state == "running"
 
-    def ask(self, question: str, images: Sequence[Image] = ()) -> None:
+    def ask(self, question: str, images: Sequence[EncodedPicture] = ()) -> None:
         """Begin an answer. Raises BadInput for an empty or too long question, and while an answer is arriving."""
         if self.running:
             raise BadInput("an answer is arriving", hint="wait for its end, or stop it")
@@ -125,13 +125,13 @@ class Conversation:
                 yield {"role": "assistant", "content": turn.answer}
 
     def _answer(self, turn: Turn, messages: Sequence[Message]) -> None:
-        """Read an answer, in a thread: a stopped one until its next piece."""
+        """Read an answer, in a thread: a stopped one until its next chunk."""
         try:
             talk = Talk(self._asked.endpoint, messages)
-            for piece in talk.pieces():
+            for chunk in talk.chunks():
                 if turn.state != "running":
                     break
-                turn.pieces.append(piece)
+                turn.chunks.append(chunk)
                 turn.rate = talk.rate
             turn.figures = talk.figures()
             if turn.state == "running":

@@ -34,7 +34,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Place:
+class PageSource:
     """What the page is about: a deployment, or an endpoint by its URL."""
 
     directory: Path

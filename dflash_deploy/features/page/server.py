@@ -14,7 +14,7 @@ from dflash_deploy.features.page.guard import Guard
 from dflash_deploy.operations.ask import asked
 
 if TYPE_CHECKING:
-    from dflash_deploy.features.page.facts import Place
+    from dflash_deploy.features.page.facts import PageSource
 
 LOOPBACK = "127.0.0.1"
 
@@ -58,20 +58,20 @@ class Listening:
 
 
 @contextmanager
-def listening(place: Place, port: int | None = None) -> Iterator[Listening]:
+def listening(place: PageSource, port: int | None = None) -> Iterator[Listening]:
     """Yield the page of an endpoint that answers, on a port of loopback, a free one if it is `None`.
 
     Raises PortTaken, and what `asked` raises.
     """
-    from dflash_deploy.features.page.conversation import Conversation  # noqa: PLC0415 - parts of the extra
-    from dflash_deploy.features.page.view import application  # noqa: PLC0415
-
     with (
         _listener(port) as listener,
         asked(place.directory, url=place.url, key_file=place.key_file, model=place.model) as found,
     ):
+        from dflash_deploy.features.page.conversation import Dialogue  # noqa: PLC0415 - parts of the extra
+        from dflash_deploy.features.page.view import application  # noqa: PLC0415 - takes seconds to import
+
         chosen = listener.getsockname()[1]
-        guard = Guard(application(Conversation(found), place), chosen)
+        guard = Guard(application(Dialogue(found), place), chosen)
         yield Listening(f"http://{LOOPBACK}:{chosen}{guard.path}", chosen, guard, listener)
 
 

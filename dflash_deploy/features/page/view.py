@@ -11,10 +11,10 @@ from fastapi import FastAPI
 from nicegui import run, ui
 from nicegui.events import UploadEventArguments
 
-from dflash_deploy.client.talk import Image
+from dflash_deploy.client.talk import EncodedPicture
 from dflash_deploy.errors import BadInput, DeployError
-from dflash_deploy.features.page.conversation import MOST_IMAGES, Conversation, Turn, preview
-from dflash_deploy.features.page.facts import Place, Row
+from dflash_deploy.features.page.conversation import MOST_IMAGES, Dialogue, Turn, preview
+from dflash_deploy.features.page.facts import PageSource, Row
 from dflash_deploy.features.page.guard import Application
 from dflash_deploy.intake.files import shown
 from dflash_deploy.operations.ask import LARGEST_IMAGE, picture
@@ -55,7 +55,7 @@ ENTER = "event => { if (!event.shiftKey && !event.isComposing) { event.preventDe
 TO_THE_END = "window.scrollTo(0, document.body.scrollHeight)"
 
 
-def application(conversation: Conversation, place: Place) -> Application:
+def application(conversation: Dialogue, place: PageSource) -> Application:
     """The page as an ASGI application, for one process."""
     outer = FastAPI(openapi_url=None)
     ui.page("/", title=f"{conversation.model} - dflash-deploy")(lambda: Sheet(conversation, place).show())
@@ -75,7 +75,7 @@ class Drawn:
 
     def draw(self, figures: str, *, steps: bool) -> bool:
         """Draw what has changed, and return whether something has."""
-        now = (len(self.turn.pieces), self.turn.state, figures, steps)
+        now = (len(self.turn.chunks), self.turn.state, figures, steps)
         if now == self.last:
             return False
         self.last = now
@@ -87,10 +87,10 @@ class Drawn:
 class Sheet:
     """The page in one tab. Other tabs show the same conversation."""
 
-    def __init__(self, conversation: Conversation, place: Place) -> None:
+    def __init__(self, conversation: Dialogue, place: PageSource) -> None:
         self._conversation = conversation
         self._place = place
-        self._images: list[Image] = []
+        self._images: list[EncodedPicture] = []
         self._drawn: list[Drawn] = []
 
     def show(self) -> None:
@@ -99,7 +99,7 @@ class Sheet:
         ui.add_css(STYLE)
         side = ui.right_drawer(bordered=True, bottom_corner=True).props("width=372 breakpoint=1100").classes("q-pa-sm")
         with side:
-            Beside(self._conversation, self._place).show()
+            Drawer(self._conversation, self._place).show()
         with ui.header().classes("bar items-center no-wrap q-py-xs").props("bordered"):
             ui.label(self._conversation.model).classes("text-subtitle1 ellipsis").style("flex: 1; min-width: 0")
             self._steps = ui.switch("Show steps", on_change=self._tick)
@@ -183,7 +183,7 @@ class Sheet:
         took, plain = turn.figures, self._conversation.plain
         rate = took.tokens_per_second if took else turn.rate
         parts = [turn.problem, "stopped" if turn.state == "stopped" else ""]
-        if not turn.pieces and turn.state == "running":
+        if not turn.chunks and turn.state == "running":
             parts.append("reading the question")
         parts.append(f"{rate:.1f} tokens/s" if rate else "")
         if took:
@@ -203,10 +203,10 @@ def _turn(turn: Turn) -> Drawn:
     return Drawn(turn, answer, ui.label("").classes("figures").props("role=status"))
 
 
-class Beside:
+class Drawer:
     """The drawer: engine, last start, figures of `bench`, and how clients connect."""
 
-    def __init__(self, conversation: Conversation, place: Place) -> None:
+    def __init__(self, conversation: Dialogue, place: PageSource) -> None:
         self._redact = conversation.redact
         self._place = place
 
