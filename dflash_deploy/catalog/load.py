@@ -86,7 +86,8 @@ class Catalog:
         return found
 
     def find_profile(self, name: str) -> Profile | None:
-        """The profile of that name, else the computed one; `None` if there is neither."""
+        """The profile of that name, in any case, else the computed one; `None` if there is neither."""
+        name = name.lower()
         return self.profiles.get(name) or computed(name, self.gpu_models, self.profiles, self.engines)
 
     def pair(self, name: str) -> ModelPair:

@@ -85,6 +85,7 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 
 RETIRED: Mapping[str, str] = {
     "--load": "dflash-deploy capacity LOAD",
+    "--no-blocks": "dflash-deploy bench",
     "--kubernetes": "dflash-deploy export test NAMESPACE",
 }
 """Options that became commands, and what to write today."""
