@@ -2,6 +2,7 @@
 
 import inspect
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import typer
@@ -25,6 +26,7 @@ def test_a_summary_fits_on_a_line() -> None:
 
 
 @pytest.mark.parametrize(("habit", "name"), HABITS.items())
-def test_a_name_of_other_tools_is_the_command(habit: str, name: str) -> None:
-    assert dflash(habit, "--help").succeeded().out == dflash(name, "--help").succeeded().out
-    assert habit not in dflash("--help").out.split()
+def test_a_name_of_other_tools_is_the_command(habit: str, name: str, tmp_path: Path) -> None:
+    said = dflash(habit, "--help", at=tmp_path).succeeded().out
+    assert said == dflash(name, "--help", at=tmp_path).succeeded().out
+    assert habit not in dflash("--help", at=tmp_path).out.split()
