@@ -16,13 +16,13 @@ import httpx
 import pytest
 import yaml
 
-from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
 from dflash_deploy.features.monitoring.files import ADDRESSES, IMAGES, SOURCE
-from dflash_deploy.features.monitoring.rules import ALERTS
+from dflash_deploy.features.monitoring.rules import alerts
 from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash, initialise
 from tests.support.debian import monitoring_path, program
 from tests.support.ports import free_port
+from tests.support.prometheus import dashboards
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
 
@@ -100,7 +100,7 @@ def test_grafana_gets_its_source_and_every_dashboard(exported: Path) -> None:
     assert alerts["url"] == f"http://{ADDRESSES['alertmanager']}"
     (provider,) = yaml.safe_load((exported / "grafana" / "providers.yaml").read_text())["providers"]
     assert provider["options"]["path"] == "/etc/dflash/dashboards"
-    assert len(list((exported / "dashboards").glob("*.json"))) == len(DASHBOARDS)
+    assert len(list((exported / "dashboards").glob("*.json"))) == len(dashboards())
 
 
 def test_a_second_export_keeps_the_password(exported: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_real_prometheus_runs_with_the_options_of_its_service(
         assert {job["job_name"] for job in config["scrape_configs"]} == {"dflash", "dflash-node", "dflash-gpu"}
         groups = httpx.get(f"{url}/api/v1/rules", timeout=HANGS).json()["data"]["groups"]
         names = {rule["name"] for group in groups for rule in group["rules"]}
-        assert names >= {alert.name for alert in ALERTS}
+        assert names >= {alert.name for alert in alerts()}
         assert ADDRESSES["alertmanager"] in str(config["alerting"])
 
 

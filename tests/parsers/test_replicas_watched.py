@@ -18,7 +18,6 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.monitoring.rules import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env
@@ -26,7 +25,7 @@ from tests.support.commands import eventually
 from tests.support.llamacpp_native import server_of
 from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, shorten, webhook
 from tests.support.ports import free_port
-from tests.support.prometheus import Prometheus, blackbox_exporter
+from tests.support.prometheus import Prometheus, blackbox_exporter, conditions
 from tests.support.two_engines import door, engines, router_of
 
 USUAL: Mapping[str, float] = {}
@@ -135,9 +134,9 @@ def test_a_healthy_deployment_under_load_fires_nothing(two_engines: Path, watche
             # two engines that share their processors with the tests differ for a while
             assert not watched.firing() - {"EnginesDiffer"}
             time.sleep(1)
-    for alert in ALERTS:
+    for condition in conditions().values():
         # a condition that does not hold yields no sample; an error of types or labels raises
-        watched.samples(alert.expr)
+        watched.samples(condition)
 
 
 def test_overload_lost_acceptance_wrong_keys_and_an_old_certificate_are_alerts(

@@ -45,7 +45,7 @@ from dflash_deploy.features.export.readme import LOCK_FILE as PULL_LOCK
 from dflash_deploy.features.export.readme import MODELS, MOST_BYTES, image_note, router_secret_command, secret_command
 from dflash_deploy.features.export.stack import CHART, CHART_VERSION, keys_command, router_key_command, stack_folder
 from dflash_deploy.features.monitoring.export import limits_of
-from dflash_deploy.features.monitoring.files import rule_groups
+from dflash_deploy.features.monitoring.rules import rule_groups
 from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.plan.result import Plan

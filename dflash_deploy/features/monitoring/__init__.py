@@ -1,7 +1,4 @@
-"""Recording rules, alerts and dashboards as typed data. `monitoring/` has the files that are generated from them.
-
-python -m dflash_deploy.features.monitoring     writes monitoring/
-"""
+"""Prometheus beside a deployment: recording rules, alerts and dashboards, whose files are in `monitoring/`."""
 
 from __future__ import annotations
 

@@ -38,13 +38,18 @@ from dflash_deploy.features.monitoring.files import (
     ScrapeTargets,
     Webhook,
     alertmanager_files,
-    baseline_file,
     container_files,
-    limits_file,
     prometheus_file,
 )
 from dflash_deploy.features.monitoring.programs import PROGRAMS, RETENTION, address_of
-from dflash_deploy.features.monitoring.rules import SPEEDUP, MonitoringLimits, limits
+from dflash_deploy.features.monitoring.rules import (
+    FOLDER,
+    SPEEDUP,
+    MonitoringLimits,
+    baseline_file,
+    limits,
+    limits_file,
+)
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.files import MIB, read_argument, read_text, shown
 from dflash_deploy.intake.parse import Invalid
@@ -405,9 +410,8 @@ def with_metrics_key(deployment: Deployment) -> bool:
 
 def _packaged() -> Mapping[str, str]:
     """The files that are the same for every deployment."""
-    folder = asset("monitoring")
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.suffix in {".yaml", ".json"})
-    return {name: asset_text("monitoring", name) for name in names}
+    dashboards = sorted(f"dashboards/{path.name}" for path in asset(FOLDER, "dashboards").iterdir())
+    return {name: asset_text(FOLDER, name) for name in ("alerts.yaml", *dashboards, "rules.yaml")}
 
 
 def _refuse_files_of_others(out: Path, names: Collection[str]) -> None:

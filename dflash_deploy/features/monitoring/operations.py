@@ -26,6 +26,7 @@ from dflash_deploy.features.monitoring.export import (
 from dflash_deploy.features.monitoring.files import (
     INTEGRATIONS,
     INTERVAL,
+    JOB,
     NO_RECEIVERS,
     RECEIVER_FILES,
     TEST_LABEL,
@@ -42,7 +43,7 @@ from dflash_deploy.features.monitoring.programs import (
     address_of,
     alertmanager_of,
 )
-from dflash_deploy.features.monitoring.rules import JOB, RUNBOOK
+from dflash_deploy.features.monitoring.rules import RUNBOOK
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter

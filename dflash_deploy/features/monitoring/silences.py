@@ -26,13 +26,14 @@ from dflash_deploy.features.monitoring.programs import (
     alertmanager_of,
 )
 from dflash_deploy.features.monitoring.rules import (
-    ALERTS,
     DEPLOYMENT,
-    ENGINE_ALERTS,
     REPLICA,
     RESTART_LOOP,
     RESTART_WINDOW,
     RESTARTS,
+)
+from dflash_deploy.features.monitoring.rules import (
+    alerts as all_alerts,
 )
 from dflash_deploy.intake.documents import JournalEvent
 from dflash_deploy.intake.parse import Invalid
@@ -97,7 +98,7 @@ def silence_alerts(directory: Path, *, alerts: Sequence[str] = (), seconds: floa
     Raises BadInput for an alert that does not exist, NotPossible if Alertmanager does not run, EngineNotReady if it
     does not answer, NoDeployment.
     """
-    names = [alert.name for alert in ALERTS]
+    names = [alert.name for alert in all_alerts()]
     for name in alerts:
         if name not in names:
             raise BadInput(f"`{name}` is not an alert", hint=f"alerts: {', '.join(names)}")
@@ -209,9 +210,12 @@ def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:
 
 def caused_by_restart(deployment: Deployment) -> tuple[Matcher, ...]:
     """What an alert has that a restart of the deployment, or of one of its engines, causes."""
-    alerts = ALERTS if deployment.member is None else ENGINE_ALERTS
-    of_all = _matchers(deployment, [alert.name for alert in alerts if alert.by_restart])
-    return of_all if deployment.member is None else (*of_all, Matcher(REPLICA, str(deployment.member)))
+    caused = [alert for alert in all_alerts() if alert.by_restart]
+    if deployment.member is None:
+        return _matchers(deployment, [alert.name for alert in caused])
+    # the others have no label with the number of an engine
+    of_engines = [alert.name for alert in caused if not alert.needs]
+    return (*_matchers(deployment, of_engines), Matcher(REPLICA, str(deployment.member)))
 
 
 def _matchers(deployment: Deployment, alerts: Sequence[str]) -> tuple[Matcher, ...]:
