@@ -84,10 +84,16 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 """What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
 
 RETIRED: Mapping[str, str] = {
-    "--load": "dflash-deploy capacity LOAD",
-    "--kubernetes": "dflash-deploy export test NAMESPACE",
+    "--load": "today it is `dflash-deploy capacity LOAD`",
+    "--kubernetes": "today it is `dflash-deploy export test NAMESPACE`",
+    **dict.fromkeys(
+        ("--webhook", "--webhook-file", "--ntfy", "--ntfy-file", "--mail", "--smtp"),
+        "receivers of alerts are in `.dflash/monitor/alertmanager/alertmanager.yml`, or in that of an export",
+    ),
+    **dict.fromkeys(("--node", "--gpu", "--blackbox"), "the Compose project of `monitor` has the exporters"),
+    "--alert-port": "ports are in `.dflash/monitor/.env`",
 }
-"""Options that became commands, and what to write today."""
+"""Options that are gone, and the hint for who uses one."""
 
 _PREFIX = "Value error, "
 """What pydantic writes before the words of others."""
@@ -113,7 +119,7 @@ def _show_usage(problem: TyperException) -> None:
     # an option without its value has no context
     context, retired = getattr(problem, "ctx", None), RETIRED.get(getattr(problem, "option_name", ""))
     shows = f"`{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts"
-    typer.echo(f"  hint: {f'today it is `{retired}`' if retired else shows}", err=True)
+    typer.echo(f"  hint: {retired or shows}", err=True)
 
 
 def _worded(problem: TyperException) -> str:

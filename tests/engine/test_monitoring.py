@@ -8,14 +8,13 @@ from queue import Queue
 import pytest
 
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.features.monitoring.export import export_monitoring
+from dflash_deploy.features.monitoring.operations import export_monitoring
 from dflash_deploy.operations.keys import revoke_key
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip
 from tests.support.commands import wait_until
-from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
-from tests.support.ports import free_port
+from tests.support.monitored import HANGS, Received, fired, watched, webhook, webhook_config
 from tests.support.procfs import Process, family_of
 from tests.support.prometheus import dashboards, load, panel_expressions, prometheus, records
 from tests.support.server import Server
@@ -80,20 +79,15 @@ def test_a_core_that_computes_nothing_is_an_alert_at_the_receiver(drafting: Serv
     supervisor = json.loads((drafting.directory / ".dflash" / "run.json").read_text())["pid"]
     (core,) = [one for one in family_of(lambda one: one.pid == supervisor) if one.name.startswith("VLLM::EngineCore")]
     received: Received = Queue()
-    ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
-    with webhook(received) as url:
-        monitor("up", "--webhook", url, *ports, "--every", "1", at=drafting.directory).succeeded()
-        try:
-            shorten(drafting.directory, window="10s", lasts="3s")
-            with drafting.connect() as endpoint, load(endpoint, tokens=400):
-                assert wait_until(lambda: stopped_in_a_request(core, endpoint), HANGS)
-                try:
-                    found = fired(received, {"EngineHangs"})
-                finally:
-                    core.signal(signal.SIGCONT)
-        finally:
-            monitor("down", at=drafting.directory).succeeded()
-            revoke_key(drafting.directory, "prometheus")
+    with webhook(received) as url, watched(drafting.directory, webhook_config(url), interval=1) as project:
+        project.shorten(window="10s", lasts="3s")
+        with drafting.connect() as endpoint, load(endpoint, tokens=400):
+            assert wait_until(lambda: stopped_in_a_request(core, endpoint), HANGS)
+            try:
+                found = fired(received, {"EngineHangs"})
+            finally:
+                core.signal(signal.SIGCONT)
+    revoke_key(drafting.directory, "prometheus")
     assert found == {"EngineHangs": {endpoint.url.removeprefix("http://")}}
 
 

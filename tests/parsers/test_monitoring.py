@@ -39,8 +39,9 @@ def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     place = tmp_path_factory.mktemp("prometheus")
     with node_exporter(place) as node:
         keep_baseline(served)
-        options = (str(place / "config"), "--every", "1", "--node", node)
-        dflash("monitor", "export", *options, at=served).succeeded()
+        dflash("monitor", "export", str(place / "config"), "--every", "1", at=served).succeeded()
+        config = place / "config" / "prometheus.yml"
+        config.write_text(config.read_text().replace("127.0.0.1:9100", node))
         with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
             yield started
 

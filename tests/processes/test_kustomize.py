@@ -13,7 +13,8 @@ from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
-from dflash_deploy.features.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.pull import job_name, pull_objects
+from dflash_deploy.features.export.readme import readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 

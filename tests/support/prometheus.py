@@ -15,7 +15,7 @@ import yaml
 
 from dflash_deploy.assets import asset, asset_text
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.features.monitoring.files import PROBE_MODULE
+from dflash_deploy.features.monitoring.project import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 

@@ -18,7 +18,8 @@ from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.objects import loader, objects, router_objects
 from dflash_deploy.features.export.optional import ingress_objects, monitoring_objects
-from dflash_deploy.features.export.readme import pull_objects, readme
+from dflash_deploy.features.export.pull import pull_objects
+from dflash_deploy.features.export.readme import readme
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?\Z")

@@ -40,11 +40,12 @@ from dflash_deploy.features.export.compose import (
     project_of,
 )
 from dflash_deploy.features.export.folder import Difference, differences, folder
-from dflash_deploy.features.export.readme import ENV_FILE as PULL_ENV
-from dflash_deploy.features.export.readme import LOCK_FILE as PULL_LOCK
-from dflash_deploy.features.export.readme import MODELS, MOST_BYTES, image_note, router_secret_command, secret_command
+from dflash_deploy.features.export.pull import ENV_FILE as PULL_ENV
+from dflash_deploy.features.export.pull import LOCK_FILE as PULL_LOCK
+from dflash_deploy.features.export.pull import MODELS, MOST_BYTES
+from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.features.export.stack import CHART, CHART_VERSION, keys_command, router_key_command, stack_folder
-from dflash_deploy.features.monitoring.export import limits_of
+from dflash_deploy.features.monitoring.project import limits_of
 from dflash_deploy.features.monitoring.rules import rule_groups
 from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
 from dflash_deploy.intake.files import MIB, read_text, shown

@@ -18,12 +18,12 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import event_of, events
 from dflash_deploy.errors import BadInput, EngineNotReady, RolledBack
 from dflash_deploy.features.monitoring.api import AlertSilence, Matcher, MonitoringApi
-from dflash_deploy.features.monitoring.files import TEST_LABEL
-from dflash_deploy.features.monitoring.programs import (
-    ALERTMANAGER_PROGRAM,
-    MonitoringProcess,
+from dflash_deploy.features.monitoring.operations import (
+    ALERTMANAGER,
+    TEST_LABEL,
     address_of,
     alertmanager_of,
+    log_of,
 )
 from dflash_deploy.features.monitoring.rules import (
     DEPLOYMENT,
@@ -140,7 +140,7 @@ def silenced(
     command that is killed ends with the next command, at the latest after `most`. An Alertmanager that does not answer
     stops no command.
     """
-    address = address_of(deployment, ALERTMANAGER_PROGRAM)
+    address = address_of(deployment, ALERTMANAGER)
     made = _work_began(address, deployment, command, most, note) if address else None
     try:
         yield
@@ -238,5 +238,5 @@ def _asking(deployment: Deployment) -> Iterator[MonitoringApi]:
     except (httpx.HTTPError, Invalid) as problem:
         raise EngineNotReady(
             f"Alertmanager does not answer: {problem}",
-            hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+            hint=f"read {log_of(deployment, ALERTMANAGER)}",
         ) from None

@@ -7,7 +7,8 @@ from dataclasses import replace
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import loader, objects
-from dflash_deploy.features.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.pull import job_name, pull_objects
+from dflash_deploy.features.export.readme import readme
 from tests.support.manifests import (
     container_of,
     plan_for,

@@ -11,7 +11,7 @@ from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import loader, objects, router_objects
 from dflash_deploy.features.export.pods import quantity
-from dflash_deploy.features.export.readme import pull_objects
+from dflash_deploy.features.export.pull import pull_objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for

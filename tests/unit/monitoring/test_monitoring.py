@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.features.monitoring.files import KEY_FILE, ScrapeTargets, prometheus_file
+from dflash_deploy.features.monitoring.project import KEY_FILE, PORTS, ScrapeTargets, prometheus_file
 from dflash_deploy.features.monitoring.rules import (
     BASELINE,
     CONCURRENCY,
@@ -155,27 +155,28 @@ def test_the_baseline_is_a_rule_for_this_deployment_only() -> None:
 
 
 def test_the_configuration_names_the_key_file_and_no_key() -> None:
-    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), nodes=("127.0.0.1:9100",))
-    document = yaml.safe_load(prometheus_file(targets, version="1", interval=5, alertmanager="127.0.0.1:9093"))
+    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), gpus=True)
+    document = yaml.safe_load(prometheus_file(targets, {**PORTS, "gpu": 9999}, interval=5))
     assert document["global"]["scrape_interval"] == "5s"
-    engines, nodes = document["scrape_configs"]
+    engines, node, gpu = document["scrape_configs"]
     assert engines["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
     assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["1", "2"]
-    assert nodes["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
+    assert node["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
+    assert gpu["static_configs"][0]["targets"] == ["127.0.0.1:9999"]
     assert document["alerting"]["alertmanagers"]
+    assert targets.profiles == ("gpu",)
 
 
 def test_the_router_and_the_endpoint_are_read_without_a_key() -> None:
-    targets = ScrapeTargets(
-        "vision", ("127.0.0.1:8003",), router="127.0.0.1:8002", probe="127.0.0.1:9115", endpoint="https://box/health"
-    )
-    document = yaml.safe_load(prometheus_file(targets, version="1"))
-    _, router, endpoint = document["scrape_configs"]
+    targets = ScrapeTargets("vision", ("127.0.0.1:8003",), "127.0.0.1:8002", "https://box/health")
+    document = yaml.safe_load(prometheus_file(targets))
+    _, router, _, endpoint = document["scrape_configs"]
     assert (router["job_name"], endpoint["job_name"]) == ("dflash-router", "dflash-endpoint")
     assert not {"authorization"} & (router.keys() | endpoint.keys())
     assert router["static_configs"] == [{"targets": ["127.0.0.1:8002"], "labels": {"deployment": "vision"}}]
     assert endpoint["static_configs"][0]["targets"] == ["127.0.0.1:9115"]
     assert endpoint["params"]["target"] == ["https://box/health"]
+    assert targets.profiles == ("front",)
 
 
 @pytest.mark.parametrize("written", ["", "-1", "soon", "9" * 13, "1.5"])
@@ -191,8 +192,8 @@ def test_the_start_time_is_that_of_the_launch() -> None:
 
 def test_a_router_behind_a_door_wants_the_key() -> None:
     place = "127.0.0.1:8000/router/metrics"
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place), version="1"))
-    _, router = document["scrape_configs"]
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place)))
+    _, router, _ = document["scrape_configs"]
     assert router["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
     (config,) = router["static_configs"]
     assert config["targets"] == ["127.0.0.1:8000"]
@@ -201,7 +202,7 @@ def test_a_router_behind_a_door_wants_the_key() -> None:
 
 def test_engines_behind_a_door_are_told_apart() -> None:
     engines = ("127.0.0.1:8000/replicas/1/metrics", "127.0.0.1:8000/replicas/2/metrics")
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines), version="1"))
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines)))
     assert document["scrape_configs"][0]["static_configs"] == [
         {
             "targets": ["127.0.0.1:8000"],
