@@ -91,9 +91,17 @@ RETIRED: Mapping[str, str] = {
         "receivers of alerts are in `.dflash/monitor/alertmanager/alertmanager.yml`, or in that of an export",
     ),
     **dict.fromkeys(("--node", "--gpu", "--blackbox"), "the Compose project of `monitor` has the exporters"),
-    "--alert-port": "ports are in `.dflash/monitor/.env`",
+    **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
+    **dict.fromkeys(
+        ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
+        "an overlay has it: docs/how-to/kubernetes.md",
+    ),
+    **dict.fromkeys(
+        ("export compose --image", "export compose --router-image"),
+        "`compose.override.yaml` has it: docs/how-to/run-the-folder.md",
+    ),
 }
-"""Options that are gone, and the hint for who uses one."""
+"""Options that are gone, some of one command only, and the hint for who uses one."""
 
 _PREFIX = "Value error, "
 """What pydantic writes before the words of others."""
@@ -117,7 +125,10 @@ def _show_usage(problem: TyperException) -> None:
     said = problem.format_message()
     typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
     # an option without its value has no context
-    context, retired = getattr(problem, "ctx", None), RETIRED.get(getattr(problem, "option_name", ""))
+    context, name = getattr(problem, "ctx", None), getattr(problem, "option_name", "")
+    # `dflash-deploy` may be `python -m dflash_deploy`
+    command = " ".join(context.command_path.split()[-2:]) if context else ""
+    retired = RETIRED.get(f"{command} {name}") or RETIRED.get(name)
     shows = f"`{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts"
     typer.echo(f"  hint: {retired or shows}", err=True)
 

@@ -243,6 +243,7 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
     [
         (("up",), ExitCode.PREFLIGHT, "Docker is not installed"),
         (("up", "--ntfy", "https://ntfy.sh/topic"), ExitCode.USAGE, "receivers of alerts are in"),
+        (("up", "--port", "9091"), ExitCode.USAGE, "ports are in `.dflash/monitor/.env`"),
         (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent"),
         (("silence", "--for", "2h"), ExitCode.USAGE, "Alertmanager does not run"),
         (("silence", "--for", "2 weeks"), ExitCode.USAGE, "`--for 2 weeks` is not valid"),

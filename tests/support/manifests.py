@@ -35,10 +35,7 @@ SHAPES = {
         replicas=3,
         weights="claim",
         runtime_class="nvidia",
-        storage_class="local-path",
         image="r.example/v:1",
-        host="llm.example.com",
-        ingress_class="traefik",
     ),
 }
 """The shapes of an export: one engine, and three with a claim."""

@@ -18,7 +18,7 @@ from typing import Any
 from dflash_deploy import __version__
 from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import BadInput
-from dflash_deploy.features.export.cluster import IMAGE, check_form, is_pinned
+from dflash_deploy.features.export.cluster import is_pinned
 from dflash_deploy.features.export.folder import yaml_of
 from dflash_deploy.features.export.readme import filled, of_plan
 from dflash_deploy.plan.result import Plan
@@ -45,23 +45,6 @@ HEADER = """\
 _STATE = "./.dflash/"
 _ONLY_HERE = ("dev.dflash.secrets-hash", "dev.dflash.router-keys")
 """Labels with a hash of keys that only the deployment has."""
-
-
-@dataclass(frozen=True)
-class ComposeProject:
-    """The choices for the folder. Empty texts leave a choice to the deployment.
-
-    `image` replaces the engine's image and `router_image` that of the router and the door. Images that are named here
-    are not built from the folder.
-    """
-
-    image: str = ""
-    router_image: str = ""
-
-    def __post_init__(self) -> None:
-        """Raises BadInput for what Compose would refuse."""
-        check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
-        check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
 
 
 def project_of(folder: Path) -> str:
@@ -107,24 +90,20 @@ class ComposeSource:
         return self.plan.settings.several_engines
 
 
-def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str, Any]:
+def compose_document(source: ComposeSource) -> dict[str, Any]:
     """The Compose file of the folder: nothing in it is a path or a user of this machine.
 
     It has no name, so that a copy of the folder is another project: `down` there stops no container of this one.
     """
     document = copy.deepcopy({key: value for key, value in source.document.items() if key != "name"})
-    for name, service in document["services"].items():
-        front = name in {DOOR, ROUTER}
+    for service in document["services"].values():
         service["user"] = f"${{{USER}:?run `sh {SETUP}` first}}"
         service["labels"] = {key: value for key, value in service["labels"].items() if key not in _ONLY_HERE}
         environment = _portable(service.get("environment", {}))
         # further keys are in .env: without the tool, no one writes the file
         service["environment"] = {key: text for key, text in environment.items() if text and key != KEYS_FILE}
         service["volumes"] = [_mounted(one) for one in service.get("volumes", ()) if not _has_keys(one)]
-        if named := project.router_image if front else project.image:
-            service["image"] = named
-            service.pop("build", None)
-        elif "build" in service:
+        if "build" in service:
             service["build"]["context"] = f"./{BUILD}"
     document["secrets"]["dotenv"]["file"] = "./.env"
     return document
@@ -209,7 +188,7 @@ def mounted_files(source: ComposeSource) -> dict[str, str]:
 
 
 def built_files(source: ComposeSource, document: Mapping[str, Any]) -> dict[str, str]:
-    """What the images are built from that are not named."""
+    """What the images are built from."""
     needed = any("build" in service for service in document["services"].values())
     return {f"{BUILD}/{name}": text for name, text in source.build.items()} if needed else {}
 
@@ -377,9 +356,9 @@ def base_url(source: ComposeSource) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.dflash_port}"
 
 
-def compose_folder(source: ComposeSource, project: ComposeProject) -> dict[str, str]:
+def compose_folder(source: ComposeSource) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
-    document = compose_document(source, project)
+    document = compose_document(source)
     return {
         README: compose_readme(source, document),
         COMPOSE: compose_text(document),

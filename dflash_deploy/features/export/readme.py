@@ -14,8 +14,8 @@ from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry, is_pinned
-from dflash_deploy.features.export.objects import CLIENT_LABEL, router_name, selector
-from dflash_deploy.features.export.optional import KEY, KEY_NAME, METRICS_LABEL, metrics_secret, tls_secret
+from dflash_deploy.features.export.monitored import KEY, KEY_NAME, METRICS_LABEL, metrics_secret
+from dflash_deploy.features.export.objects import router_name, selector
 from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
 from dflash_deploy.features.export.pull import TOKEN, job_name, token_secret
 from dflash_deploy.plan.result import Plan
@@ -85,9 +85,6 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         key_name=KEY_NAME,
         metrics_command=_metrics_command(source, cluster),
         metrics_label=METRICS_LABEL,
-        host=cluster.host,
-        tls_secret=tls_secret(cluster),
-        client_label=CLIENT_LABEL,
     )
 
 

@@ -87,7 +87,7 @@ def stack_values(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             "labels": labels,
             "vllmApiKey": {"secretName": keys_secret(cluster), "secretKey": Settings.vllm_api_key.name},
             "imagePullPolicy": "IfNotPresent" if has_registry(source.image(cluster)) else "Never",
-            "runtimeClassName": cluster.runtime_class,
+            "runtimeClassName": "",
             "strategy": strategy_of(cluster),
             "securityContext": pod["securityContext"],
             "containerSecurityContext": {"runAsNonRoot": True, **CONFINED},
@@ -121,7 +121,7 @@ def _model(source: ExportSource, cluster: Cluster, pod: Mapping[str, Any]) -> di
         "tag": tag,
         "modelURL": command[2],
         "replicaCount": cluster.replicas,
-        "runtimeClassName": cluster.runtime_class,
+        "runtimeClassName": "",
         "resources": engine["resources"],
         "shmSize": quantity(source.plan.values),
         "vllmConfig": {

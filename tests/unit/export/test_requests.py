@@ -50,10 +50,10 @@ def test_no_profile_shortens_the_first_start(name: str) -> None:
     ],
 )
 def test_a_pod_asks_for_the_gpus_that_its_engine_uses(profile: str, engine: str | None, gpus: int | None) -> None:
-    cluster = Cluster(gpu_resource="example.com/gpu", runtime_class="nvidia")
+    cluster = Cluster(runtime_class="nvidia")
     document = objects(source_for(plan_for(profile, engine)), cluster)["deployment.yaml"]
     (container,) = pod_of(document)["containers"]
-    assert container["resources"].get("limits") == (gpus and {"example.com/gpu": gpus})
+    assert container["resources"].get("limits") == (gpus and {"nvidia.com/gpu": gpus})
     assert pod_of(document).get("runtimeClassName") == (gpus and "nvidia")
 
 
