@@ -87,10 +87,14 @@ RETIRED: Mapping[str, str] = {
     "--load": "today it is `dflash-deploy capacity LOAD`",
     "--kubernetes": "today it is `dflash-deploy export test NAMESPACE`",
     **dict.fromkeys(
-        ("--webhook", "--webhook-file", "--ntfy", "--ntfy-file", "--mail", "--smtp"),
+        (
+            *("--webhook", "--webhook-file", "--webhook-token-file", "--ntfy", "--ntfy-file", "--ntfy-token-file"),
+            *("--mail", "--mail-from", "--smtp", "--smtp-user", "--smtp-password-file"),
+        ),
         "receivers of alerts are in `.dflash/monitor/alertmanager/alertmanager.yml`, or in that of an export",
     ),
     **dict.fromkeys(("--node", "--gpu", "--blackbox"), "the Compose project of `monitor` has the exporters"),
+    "monitor export --compose": "the folder always has the Compose project",
     **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
     **dict.fromkeys(
         ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
@@ -99,6 +103,10 @@ RETIRED: Mapping[str, str] = {
     **dict.fromkeys(
         ("export compose --image", "export compose --router-image"),
         "`compose.override.yaml` has it: docs/how-to/run-the-folder.md",
+    ),
+    **dict.fromkeys(
+        ("export production-stack --runtime-class", "export production-stack --gpu-resource"),
+        "a values file of your own, after values.yaml, has it",
     ),
 }
 """Options that are gone, some of one command only, and the hint for who uses one."""
