@@ -44,19 +44,21 @@ class MonitorStateData(Documented):
     """Address of Prometheus; empty if it does not run."""
     alertmanager: str
     """Address of Alertmanager; empty if it does not run, so that alerts are sent to no receiver."""
+    grafana: str
+    """Address of Grafana; empty if it does not run."""
     targets: list[MonitorTargetData]
     """What Prometheus reads."""
     firing: list[str]
     """Names of the alerts that fire, as in docs/reference/alerts.md."""
-    receivers: list[Literal["webhook", "ntfy", "mail"]]
-    """What gets the alerts; empty if Alertmanager does not run."""
+    receivers: list[str]
+    """Kind of each receiver in the configuration of Alertmanager, such as `webhook`; empty if it does not run."""
 
 
 class MonitorDownData(Documented):
     """What `monitor down` did."""
 
     stopped: bool
-    """Whether a program ran."""
+    """Whether there was something to stop."""
 
 
 class MonitorTestData(Documented):
