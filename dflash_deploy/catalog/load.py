@@ -18,7 +18,7 @@ from dflash_deploy.catalog.computed import computed
 from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
-from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_packaged
+from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_extended, read_packaged
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -150,7 +150,8 @@ def load_catalog() -> Catalog:
 @cache
 def _load(own: str) -> Catalog:
     packaged, root = resources.files(PACKAGED), _own_root(own) if own else None
-    profiles = {entry.name: entry for entry in _entries(packaged, root, "profiles", Profile)}
+    own_profiles = None if root is None else root / "profiles"
+    profiles = {entry.name: entry for entry in read_extended(packaged / "profiles", own_profiles, Profile)}
     families = {entry.name: entry for entry in _entries(packaged, root, "families", Family)}
     engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
