@@ -39,7 +39,10 @@ def page() -> str:
 
 
 def _entries(rows: list[Failure]) -> Iterator[str]:
+    """An entry for each remedy, with the rows that have it."""
+    remedies: dict[str, list[Failure]] = {}
     for row in sorted(rows, key=lambda row: row.id):
         fix = ", ".join(code(f"{name}={value}") for name, value in row.fix.items())
-        do = row.do[0].upper() + row.do[1:]
-        yield f"- {code(row.id)}: {row.part or row.cause}. {do}" + (f"; fix {fix}" if fix else "")
+        remedies.setdefault(row.do[0].upper() + row.do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
+    for remedy, alike in remedies.items():
+        yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}. {remedy}"

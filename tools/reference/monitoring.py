@@ -10,7 +10,8 @@ _ALERTS = f"""# Alerts
 
 `dflash-deploy monitor export` writes these {len(ALERTS)} alerts for your Prometheus. Each one compares
 [recorded metrics](metrics.md) with the limits of the deployment. `page`: requests fail or soon will. `warning`: the
-deployment is slower than it could be, or will fail if nothing changes. [Monitor](../how-to/monitor.md) shows the setup.
+deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
+[Monitor](../how-to/monitor.md) shows the setup.
 
 Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
 reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
@@ -53,7 +54,6 @@ def _runbook(alert: Alert) -> str:
             f"- **Cause**: {alert.cause}",
             f"- **Check**: {alert.check}",
             f"- **Command**: `{alert.command}`",
-            f"- **Condition**: {code(alert.expr)}, for {alert.lasts}",
             "",
         )
     )
