@@ -115,11 +115,12 @@ def _extended(document: Any, known: Mapping[str, Any], packaged: Mapping[str, An
         name = str(chain[-1]["extends"])
         base = (packaged if name == str(chain[-1].get("name")) else known).get(name)
         if base is None:
-            name = name[:LONGEST_KEY]
-            near = difflib.get_close_matches(name, known, n=1)
-            raise Invalid(f"extends {name}, which is not in the catalog" + (f" ({near[0]}?)" if near else ""))
+            near = difflib.get_close_matches(name[:LONGEST_KEY], known.keys() - {name}, n=1)
+            raise Invalid(
+                f"extends {place_of((name,))}, which is not in the catalog" + (f" ({near[0]}?)" if near else "")
+            )
         if any(base is one for one in chain):
-            raise Invalid(f"extends {name[:LONGEST_KEY]}, which extends it")
+            raise Invalid(f"extends {place_of((name,))}, which extends it")
         chain.append(base)
     if len(chain) == 1:
         return document

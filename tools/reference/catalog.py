@@ -46,9 +46,9 @@ Published combinations of models, engine and settings: `dflash-deploy init --rec
 _MODELS = """# Models
 
 {pairs} model pairs of {families} families: a target, and the drafter that was trained for it. `dflash-deploy models
-list` shows which ones fit this machine, and why others do not. `dflash-deploy init --model NAME` chooses one, by the
-name of the pair or by the target's repository on the Hugging Face Hub. See [choose a
-model](../how-to/choose-a-model.md).
+list` shows which ones fit this machine, and why others do not. `dflash-deploy models show NAME` has licence and limits.
+`dflash-deploy init --model NAME` chooses one, by the name of the pair or by the target's repository on the Hugging Face
+Hub. See [choose a model](../how-to/choose-a-model.md).
 
 {generated}
 """
@@ -112,16 +112,14 @@ def models(catalog: Catalog) -> str:
 
 
 def _family(pairs: Iterable[ModelPair]) -> Iterator[str]:
-    head = ("model", "target", "quantization", "weights", "licence", "drafter", "most draft tokens")
+    head = ("model", "target", "quantization", "weights", "drafter")
     rows = []
     notices = []
     for pair in pairs:
         target, drafter = pair.target, pair.drafter
         size = sizes_of(target.bytes, drafter.bytes)
-        licence = target.licence + (" (gated)" if target.gated else "")
         here, there = (code(one.repo or one.bundled or "") for one in (target, drafter))
-        most = str(drafter.most_draft_tokens)
-        rows.append((code(pair.name), here, target.quantisation, size, licence, there, most))
+        rows.append((code(pair.name), here, target.quantisation, size, there))
         if target.notice:
             notices.append(f"- `{pair.name}`: {target.notice}")
     yield from table(head, rows)

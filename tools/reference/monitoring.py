@@ -84,4 +84,5 @@ def _source(rules: list[Recording]) -> str:
         read = rules[0].expr
         return next((source for prefix, source in _SOURCES.items() if prefix in read), "all engines")
     titles = {engine.metrics.prefix: engine.title for engine in reversed(list(ENGINES.values()))}
-    return ", ".join(titles[rule.engine] for rule in rules)
+    known = [titles[rule.engine] for rule in rules]
+    return "all engines" if len(known) == len(titles) else ", ".join(known)
