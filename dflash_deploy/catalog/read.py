@@ -47,7 +47,11 @@ def _sorted(files: Iterable[F]) -> list[F]:
 
 def read_packaged(file: Traversable, kind: type[T]) -> T:
     """An entry of the packaged catalog. Raises pydantic.ValidationError: a broken installation."""
-    return kind.model_validate(parse_packaged_yaml(file.read_text(encoding="utf-8")))
+    return kind.model_validate(_packaged(file))
+
+
+def _packaged(file: Traversable) -> Any:
+    return parse_packaged_yaml(file.read_text(encoding="utf-8"))
 
 
 def read_entry(file: Path, kind: type[T]) -> T:
@@ -89,7 +93,7 @@ def read_extended(packaged: Traversable, own: Path | None, kind: type[T]) -> Ite
     Raises CatalogRefused for a file of a custom catalog that is not valid, and if an entry extends itself or one that
     does not exist. An entry that extends its own name extends the packaged entry of that name.
     """
-    known = _by_name(parse_packaged_yaml(file.read_text(encoding="utf-8")) for file in packaged_files(packaged))
+    known = _by_name(map(_packaged, packaged_files(packaged)))
     for entry in known.values():
         yield kind.model_validate(_extended(entry, known, {}))
     if own is None or not own.is_dir():
