@@ -17,7 +17,8 @@ _ALERTS = """# Alerts
 
 `dflash-deploy monitor export` writes these {count} alerts for your Prometheus. Each one compares
 [recorded metrics](metrics.md) with the limits of the deployment. `page`: requests fail or soon will. `warning`: the
-deployment is slower than it could be, or will fail if nothing changes. [Monitor](../how-to/monitor.md) shows the setup.
+deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
+[Monitor](../how-to/monitor.md) shows the setup.
 
 Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
 reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
@@ -84,7 +85,6 @@ def _runbook(alert: dict[str, Any]) -> str:
             f"- **Cause**: {cause}",
             f"- **Check**: {check}",
             f"- **Command**: `{alert['annotations']['command']}`",
-            f"- **Condition**: {code(alert['expr'])}, for {alert['for']}",
             "",
         )
     )
@@ -115,4 +115,5 @@ def _source(rules: list[dict[str, Any]]) -> str:
         read = rules[0]["expr"]
         return next((source for prefix, source in _SOURCES.items() if prefix in read), "all engines")
     titles = {engine.metrics.prefix: engine.title for engine in reversed(list(ENGINES.values()))}
-    return ", ".join(titles[rule["labels"]["engine"]] for rule in rules)
+    known = [titles[rule["labels"]["engine"]] for rule in rules]
+    return "all engines" if len(known) == len(titles) else ", ".join(known)
