@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dflash_deploy.document import Documented
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class About:
 class Report:
     """What a command returns: `data` for programs, `shown` for people, findings for both."""
 
-    data: Mapping[str, object] = field(default_factory=dict)
+    data: Documented | Mapping[str, object] = field(default_factory=dict)
     shown: tuple[Shown, ...] = ()
     findings: tuple[Finding, ...] = ()
     failure: DeployError | None = None

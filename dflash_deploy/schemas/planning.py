@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.doctor.check import Status as DoctorStatus
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
 
@@ -143,25 +142,3 @@ class RenderData(Documented):
     """Path of compose.yaml."""
     changed: bool
     """Whether the file changed."""
-
-
-class DoctorCheckData(Documented):
-    """One check of `doctor`."""
-
-    name: str
-    """Name of the check."""
-    status: DoctorStatus
-    """`no`: `up` would fail. `warning`: `up` may fail, or the check cannot decide. `skipped`: nothing to check."""
-    saw: str
-    """What was found, with the values."""
-    fix: str
-    """What to do if the status is not `ok`; empty if nothing is known."""
-    seconds: Seconds
-    """Duration of the check in seconds."""
-
-
-class DoctorData(Documented):
-    """What `doctor` found."""
-
-    checks: list[DoctorCheckData]
-    """All checks, in the order in which they ran."""

@@ -76,7 +76,7 @@ def page() -> str:
     """The whole page."""
     envelope = schema_of("up")
     parts = [_HEAD, *_table(envelope, envelope), *_object(envelope, "ErrorData", "error")]
-    parts += [*_object(envelope, "FindingData", "findings[]"), _RULE]
+    parts += [*_object(envelope, "Finding", "findings[]"), _RULE]
     for name in DOCUMENTS:
         schema = schema_of(name)
         parts += [f"## {name}\n", f"Schema: {_link(name)}.\n"]

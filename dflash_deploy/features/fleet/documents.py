@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dflash_deploy.client.metrics import KeyUsage
+from dflash_deploy.document import Fingerprint, HttpStatus
 from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
-from dflash_deploy.schemas.keys import Fingerprint, HttpStatus, KeyUsageData
 from dflash_deploy.schemas.table import CommandData
 
 
@@ -203,7 +204,7 @@ class FleetKeysData(Documented):
 class FleetUsageData(Documented):
     """What all keys used on the hosts that answered, since the start of their engines."""
 
-    keys: list[KeyUsageData]
+    keys: list[KeyUsage]
     """The keys that were used, by name."""
     shape: Literal["replicas", "one-engine"]
     """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
