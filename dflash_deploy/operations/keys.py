@@ -65,7 +65,7 @@ class NewKeyStatus(Documented):
 
 
 @dataclass(frozen=True)
-class Proof(Documented):
+class KeyProof(Documented):
     """The proof that the endpoint rejects the old key and accepts the new one."""
 
     old_key: OldKeyStatus
@@ -86,7 +86,7 @@ class Replaced(Documented):
     """The same of the old key; null if that was empty or too short."""
     restarted: bool
     """Whether an engine ran and was restarted with the new key."""
-    proof: Proof | None
+    proof: KeyProof | None
     """The proof; null if no engine ran."""
     new: Hidden[Deployment]
     also_in: Hidden[Sequence[str]]
@@ -133,7 +133,7 @@ def _replaced(old: Deployment, new: Deployment, rotation: Rotation | None) -> Re
     return Replaced(
         *begun,
         restarted=True,
-        proof=Proof(OldKeyStatus(rotation.old_before, rotation.old_after), NewKeyStatus(rotation.new_after)),
+        proof=KeyProof(OldKeyStatus(rotation.old_before, rotation.old_after), NewKeyStatus(rotation.new_after)),
         new=new,
         also_in=old.settings_with_the_key,
         endpoint=f"{ready.endpoint}/v1",

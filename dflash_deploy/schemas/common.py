@@ -18,13 +18,13 @@ AcceptanceLength = Annotated[float, Field(ge=1)]
 FailureCode = Annotated[int, Field(json_schema_extra={"enum": [int(code) for code in ExitCode if code]})]
 
 
-class Documented(TypedDict):
+class DocumentedDict(TypedDict):
     """The base of all types of `data`: the docstring of a property is its description in the schema."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # type: ignore[misc]
 
 
-class ErrorData(Documented):
+class ErrorData(DocumentedDict):
     """Why the command failed."""
 
     code: FailureCode
@@ -37,7 +37,7 @@ class ErrorData(Documented):
     """Lines for an issue, without secrets. Only with code 1, an unexpected error."""
 
 
-class CheckData(Documented):
+class CheckData(DocumentedDict):
     """One check of `test`."""
 
     name: str

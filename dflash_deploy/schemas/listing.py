@@ -7,10 +7,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
-from dflash_deploy.schemas.common import Documented
+from dflash_deploy.schemas.common import DocumentedDict
 
 
-class ModelProfileData(Documented):
+class ModelProfileData(DocumentedDict):
     """Whether one kind of hardware can serve a model."""
 
     name: str

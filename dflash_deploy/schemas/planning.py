@@ -8,13 +8,13 @@ from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
+from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, Rate, Seconds
 
 RateRange = Annotated[list[Rate], Field(min_length=2, max_length=2)]
 LengthRange = Annotated[list[AcceptanceLength], Field(min_length=2, max_length=2)]
 
 
-class SettingData(Documented):
+class SettingData(DocumentedDict):
     """One setting of the plan."""
 
     name: str
@@ -29,7 +29,7 @@ class SettingData(Documented):
     """Document or measurement behind the reason; empty if there is none."""
 
 
-class MemoryData(Documented):
+class MemoryData(DocumentedDict):
     """The estimated memory of one GPU, or of the machine for an engine on the processor."""
 
     budget_bytes: Count
@@ -58,7 +58,7 @@ class MemoryData(Documented):
     """Bytes that remain for the system if the GPU uses the same memory; `null` if it does not."""
 
 
-class ExpectedSpeedData(Documented):
+class ExpectedSpeedData(DocumentedDict):
     """What the speed model expects at one concurrency. A range has two numbers, the lowest and the highest."""
 
     concurrency: Count
@@ -71,7 +71,7 @@ class ExpectedSpeedData(Documented):
     """Acceptance length behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
 
 
-class SpeedData(Documented):
+class SpeedData(DocumentedDict):
     """The speed to expect on this machine."""
 
     expected: list[ExpectedSpeedData]
@@ -82,7 +82,7 @@ class SpeedData(Documented):
     """What the last `tune` found about the target's MTP head, in words; null if it did not measure it."""
 
 
-class AskedData(Documented):
+class AskedData(DocumentedDict):
     """What the engine says about the plan, asked without weights (`--ask-engine`)."""
 
     engine: str
@@ -97,7 +97,7 @@ class AskedData(Documented):
     """Duration of the question in seconds."""
 
 
-class PlanData(Documented):
+class PlanData(DocumentedDict):
     """What `plan` decides, and why."""
 
     profile: str
@@ -120,7 +120,7 @@ class PlanData(Documented):
     """What the engine says about the plan; null without `--ask-engine`."""
 
 
-class InitData(Documented):
+class InitData(DocumentedDict):
     """The deployment that `init` wrote."""
 
     directory: str
@@ -135,7 +135,7 @@ class InitData(Documented):
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
 
 
-class RenderData(Documented):
+class RenderData(DocumentedDict):
     """The file that `render` wrote."""
 
     file: str

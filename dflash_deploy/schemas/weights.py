@@ -7,24 +7,24 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from dflash_deploy.schemas.common import Documented
+from dflash_deploy.schemas.common import DocumentedDict
 
 
-class PullWrongData(Documented):
+class PullWrongData(DocumentedDict):
     """What `--offline` and `--verify` found."""
 
     wrong: dict[str, str]
     """Each file that differs from dflash.lock, with the problem; empty if all match."""
 
 
-class PullMovedData(Documented):
+class PullMovedData(DocumentedDict):
     """What `--check` found."""
 
     moved: dict[str, list[str]]
     """Each repository with a newer commit, with the locked files that it changes; empty if there is none."""
 
 
-class PullToData(Documented):
+class PullToData(DocumentedDict):
     """What `--to` copied."""
 
     to: str
