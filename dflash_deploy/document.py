@@ -21,6 +21,15 @@ class Documented:
     A field with the default `None` is missing from the document while it is `None`. `Hidden` fields are never in it.
     """
 
+    def document(self) -> dict[str, Any]:
+        """What the command prints as `data` with `--json`. Secrets in its texts are not redacted yet."""
+        kind: Any = type(self)
+        return {
+            name: as_document(value)
+            for name, optional in _properties(kind)
+            if (value := getattr(self, name)) is not None or not optional
+        }
+
 
 class Keywords:
     """What JSON Schema says about a value beside its type, such as `Keywords(minimum=0)`."""
@@ -42,14 +51,13 @@ class _Hidden:
         raise PydanticOmit
 
 
-Hidden = Annotated[T, _Hidden()]
+_HIDDEN = _Hidden()
+
+Hidden = Annotated[T, _HIDDEN]
 """A field of the result that is not in the document: a secret, or what the command needs to show it."""
 
 Count = Annotated[int, Keywords(minimum=0)]
 Seconds = Annotated[float, Keywords(minimum=0)]
-Rate = Annotated[float, Keywords(minimum=0)]
-Share = Annotated[float, Keywords(minimum=0, maximum=1)]
-AcceptanceLength = Annotated[float, Keywords(minimum=1)]
 Fingerprint = Annotated[str, Keywords(pattern="^[0-9a-f]{8}$")]
 HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
@@ -58,9 +66,7 @@ def as_document(node: object) -> Any:
     """A result as JSON has it: dataclasses as objects, tuples as lists, paths as texts."""
     match node:
         case Documented():
-            kind: Any = type(node)
-            found = ((name, getattr(node, name), optional) for name, optional in _properties(kind))
-            return {name: as_document(value) for name, value, optional in found if not optional or value is not None}
+            return node.document()
         case Mapping():
             return {str(key): as_document(value) for key, value in node.items()}
         case list() | tuple():
@@ -74,9 +80,5 @@ def as_document(node: object) -> Any:
 def _properties(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
     """The names of the fields that are in the document, and whether it may be missing."""
     hints = get_type_hints(kind, include_extras=True)
-    hidden = {name for name, hint in hints.items() if any(isinstance(one, _Hidden) for one in _metadata(hint))}
-    return tuple((one.name, one.default is None) for one in fields(kind) if one.name not in hidden)
-
-
-def _metadata(hint: object) -> tuple[object, ...]:
-    return getattr(hint, "__metadata__", ())
+    shown = {name for name, hint in hints.items() if _HIDDEN not in getattr(hint, "__metadata__", ())}
+    return tuple((one.name, one.default is None) for one in fields(kind) if one.name in shown)

@@ -133,12 +133,3 @@ class InitData(DocumentedDict):
     """Name of the engine release."""
     runtime: RuntimeName
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-
-
-class RenderData(DocumentedDict):
-    """The file that `render` wrote."""
-
-    file: str
-    """Path of compose.yaml."""
-    changed: bool
-    """Whether the file changed."""

@@ -96,15 +96,6 @@ class RollbackData(DocumentedDict):
     """The engine has answered a request."""
 
 
-class DownData(DocumentedDict):
-    """What `down` did."""
-
-    stopped: bool
-    """Whether an engine was stopped; false if none was running."""
-    runtime: RuntimeName
-    """What ran the engine: containers (`compose`) or a process on this machine (`native`)."""
-
-
 class ReplicaData(DocumentedDict):
     """One of several engines."""
 

@@ -9,7 +9,9 @@ from typing import Any
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.operations import connect, image, keys, models, pull
 from dflash_deploy.operations.doctor import Examined
+from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.key_file import KeyFile
+from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
@@ -43,7 +45,7 @@ CORE: Mapping[str, CommandData] = {
             weights.PullFromData,
         )
     ),
-    "render": CommandData((planning.RenderData,)),
+    "render": CommandData((Rendered,)),
     "up": CommandData((running.UpData, running.WorkerData), (running.DiagnosisData,), streams=True),
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
@@ -53,7 +55,7 @@ CORE: Mapping[str, CommandData] = {
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
     "explain": CommandData((explaining.ExplainData,)),
-    "down": CommandData((running.DownData,)),
+    "down": CommandData((Stopped,)),
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),
