@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dflash_deploy.document import Documented
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
+    from dflash_deploy.document import Documented
     from dflash_deploy.errors import DeployError
     from dflash_deploy.plan.result import Finding
 
