@@ -46,7 +46,7 @@ from dflash_deploy.runtime.domain import (
 )
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.runtime.several import Several
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import RuntimeName, Settings
 
 if TYPE_CHECKING:
     import docker
@@ -165,7 +165,7 @@ _PHASES: Mapping[str, Phase] = {
 class ComposeRuntime:
     """One service of a deployment under Docker Compose: its only engine, one of several, their router, or the door."""
 
-    name = "compose"
+    name: RuntimeName = "compose"
 
     def __init__(self, deployment: Deployment, plan: Plan, service: str = "") -> None:
         """`service` is that of the engine if it is empty."""
@@ -502,7 +502,7 @@ def has_several(deployment: Deployment) -> bool:
 class ComposeSeveral(Several):
     """The whole of a Compose project with several engines. Only the door is published."""
 
-    name = "compose"
+    name: RuntimeName = "compose"
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
         super().__init__(deployment, plan)

@@ -77,7 +77,7 @@ def page() -> str:
     """The whole page."""
     envelope = schema_of("up")
     parts = [_HEAD, *_table(envelope, envelope), *_object(envelope, "ErrorData", "error")]
-    parts += [*_object(envelope, "FindingData", "findings[]"), _RULE]
+    parts += [*_object(envelope, "Finding", "findings[]"), _RULE]
     rows = ((_link(name), _data(schema_of(name))) for name in DOCUMENTS)
     progress = schema_of(PROGRESS)
     return joined(*parts, *table(("command", "data"), rows), _PROGRESS_HEAD, *_table(progress, progress))
