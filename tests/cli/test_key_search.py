@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "test": (),
     "bench": (),
     "tune": (),
+    "ask": ("Why?",),
+    "chat": (),
     "connect": ("curl",),
     "status": (),
     "logs": (),
@@ -77,6 +79,8 @@ VERBS: dict[str, tuple[str, ...]] = {
 """Every verb, with what it needs to do something where no engine runs."""
 
 WITHOUT_DIRECTORY = (
+    # it refuses to start without a terminal
+    "chat",
     "profiles",
     "models",
     "schema",
