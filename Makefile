@@ -158,12 +158,10 @@ lint: $(LIGHT)/.ready docs
 	$(LIGHT)/bin/codespell
 	$(LIGHT)/bin/python -m tools.language
 
-# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines,
-# the files of monitoring/. Not the pictures: one of them starts the engine, and no two runs of it print the same.
+# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines. Not the pictures: one of them starts the engine, and no two runs of it print the same.
 generate: $(LIGHT)/.ready
 	$(LIGHT)/bin/python -m tools.reference
 	$(LIGHT)/bin/python -m tools.readme
-	$(LIGHT)/bin/python -m dflash_deploy.features.monitoring
 
 # what the engines' own parsers know, in dflash_deploy/catalog: after a new release of an engine
 options: $(READY)

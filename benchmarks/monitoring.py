@@ -23,8 +23,8 @@ from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import load_prompts
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.monitoring.export import export_monitoring
-from dflash_deploy.features.monitoring.files import INTERVAL
+from dflash_deploy.features.monitoring.operations import export_monitoring
+from dflash_deploy.features.monitoring.project import INTERVAL
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash

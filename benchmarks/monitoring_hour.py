@@ -24,11 +24,10 @@ from rich.table import Table
 from benchmarks.replicas import deployed
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.monitoring.files import INTERVAL
+from dflash_deploy.features.monitoring.project import INTERVAL
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
-from tests.support.monitored import Received, monitor, webhook
-from tests.support.ports import free_port
+from tests.support.monitored import Received, watched, webhook, webhook_config
 from tests.support.prometheus import Prometheus, blackbox_exporter, node_exporter
 
 MINUTES = 60.0
@@ -81,13 +80,9 @@ def table() -> Table:
 def _watched(directory: Path, place: Path, url: str) -> Iterator[Prometheus]:
     """The Prometheus and the Alertmanager of `monitor up`, and exporters, until the block ends."""
     with node_exporter(place) as node, blackbox_exporter(place) as blackbox:
-        port, exporters = free_port(), ("--node", node, "--blackbox", blackbox)
-        ports = ("--port", str(port), "--alert-port", str(free_port()))
-        monitor("up", "--webhook", url, *exporters, *ports, at=directory).succeeded()
-        try:
-            yield Prometheus(f"http://127.0.0.1:{port}")
-        finally:
-            monitor("down", at=directory)
+        ports = {"node": int(node.rpartition(":")[2]), "blackbox": int(blackbox.rpartition(":")[2])}
+        with watched(directory, webhook_config(url), **ports) as project:
+            yield Prometheus(project.url())
 
 
 def _asked(directory: Path) -> Load:

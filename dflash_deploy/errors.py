@@ -223,7 +223,7 @@ class ConversionFailed(DownloadFailed):
 class EngineNotReady(DeployError):
     """Raised when the runtime could not start or stop the engine, or the engine started and generated no token.
 
-    `failure` is the id of the matching fingerprint in catalog/failures.yaml, empty if none matches. `fix` are the
+    `failure` is the id of the matching fingerprint in catalog/failures, empty if none matches. `fix` are the
     settings that this fingerprint allows `up --fix` to write, `fixed` those that it wrote before this failure.
     """
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from html import escape
 from math import isnan
 from pathlib import Path
+from typing import Any
 
 from dflash_deploy.bench.page import Series, html_page, lines, number
-from dflash_deploy.features.monitoring.dashboards import DASHBOARDS, Curve, Dashboard, Panel
-from tests.support.prometheus import Prometheus
+from tests.support.prometheus import Prometheus, dashboards
 
 DRAWN = ("overview", "speculative-decoding")
 """The dashboards on the page."""
@@ -38,46 +38,51 @@ def panels_page(prometheus: Prometheus, seconds: int) -> str:
     """The page with the panels of the last `seconds`."""
     step = max(1, seconds // (POINTS - 1))
     end = time.time()
-    body = "".join(
-        _section(one, prometheus, end - step * (POINTS - 1), step) for one in DASHBOARDS if one.name in DRAWN
-    )
+    known = dashboards()
+    body = "".join(_section(known[name], prometheus, end - step * (POINTS - 1), step) for name in DRAWN)
     said = (
         f"<p>The last {step * (POINTS - 1)} seconds until {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S} UTC.</p>"
     )
     return html_page("Panels from Prometheus", said + body)
 
 
-def _section(dashboard: Dashboard, prometheus: Prometheus, start: float, step: int) -> str:
-    drawn = "".join(_panel(panel, prometheus, start, step) for panel in dashboard.panels)
-    return f'<section><h2>{escape(dashboard.title)}</h2><div class="plots">{drawn}</div></section>'
+def _section(dashboard: Mapping[str, Any], prometheus: Prometheus, start: float, step: int) -> str:
+    drawn = "".join(_panel(panel, prometheus, start, step) for panel in dashboard["panels"])
+    return f'<section><h2>{escape(dashboard["title"])}</h2><div class="plots">{drawn}</div></section>'
 
 
-def _panel(panel: Panel, prometheus: Prometheus, start: float, step: int) -> str:
-    factor, unit = SCALES.get(panel.unit, (1, panel.unit))
+def _panel(panel: Mapping[str, Any], prometheus: Prometheus, start: float, step: int) -> str:
+    title, said = panel["title"], panel["description"].partition("\n")[0]
+    # what Grafana does not know is a suffix
+    shown = panel["fieldConfig"]["defaults"]["unit"].removeprefix("suffix: ")
+    factor, unit = SCALES.get(shown, (1, shown))
     found = [
-        (_named(curve, one["metric"]), [(round(at - start), float(value) * factor) for at, value in one["values"]])
-        for curve in panel.curves
-        for one in prometheus.curve(curve.expr.replace("$deployment", ".*"), start, step, POINTS)
+        (
+            _named(curve["legendFormat"], one["metric"]),
+            [(round(at - start), float(value) * factor) for at, value in one["values"]],
+        )
+        for curve in panel["targets"]
+        for one in prometheus.curve(curve["expr"].replace("$deployment", ".*"), start, step, POINTS)
     ]
     # a rate has no value before its second sample
     known = [(name, [(at, value) for at, value in points if not isnan(value)]) for name, points in found]
     known = [(name, points) for name, points in known if points]
-    if not known or panel.kind == "stat":
-        values = [f"{name}: {_stat(points[-1][1], panel.unit)} {unit}" for name, points in known] or [NO_DATA]
-        figure = f'<figure class="stat"><figcaption><b>{escape(panel.title)}</b></figcaption>{_paragraphs(values)}'
-        return f"{figure}{_paragraphs([panel.says])}</figure>"
+    if not known or panel["type"] == "stat":
+        values = [f"{name}: {_stat(points[-1][1], shown)} {unit}" for name, points in known] or [NO_DATA]
+        figure = f'<figure class="stat"><figcaption><b>{escape(title)}</b></figcaption>{_paragraphs(values)}'
+        return f"{figure}{_paragraphs([said])}</figure>"
     series = [Series(name, style, tuple(points)) for style, (name, points) in enumerate(known)]
-    drawn = lines(panel.title, "seconds", unit, series)
-    return drawn.replace("</figure>", f"{_paragraphs([panel.says])}</figure>")
+    drawn = lines(title, "seconds", unit, series)
+    return drawn.replace("</figure>", f"{_paragraphs([said])}</figure>")
 
 
 def _stat(value: float, unit: str) -> str:
     return f"{datetime.fromtimestamp(value / 1000, UTC):%H:%M:%S}" if unit == "dateTimeAsIso" else number(value)
 
 
-def _named(curve: Curve, labels: Mapping[str, str]) -> str:
+def _named(legend: str, labels: Mapping[str, str]) -> str:
     """The legend of a series, with its labels in the places that Grafana fills."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda label: labels.get(label[1], ""), curve.legend).strip()
+    return re.sub(r"\{\{(\w+)\}\}", lambda label: labels.get(label[1], ""), legend).strip()
 
 
 def _paragraphs(texts: Sequence[str]) -> str:

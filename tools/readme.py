@@ -21,8 +21,13 @@ BOXES = (
 )  # fmt: skip
 """Every profile, in the order of the table of the evidence."""
 
-MANY = ("h100-x2", "h100-x4", "h100-x8", "h200-x8", "b200-x8", "a100", "rtx-5090-x2")
-"""Profiles that README.md names in a sentence, and not in its table."""
+FEW = ("cpu", "rtx-3090", "dgx-spark", "h100", "b200")
+"""Profiles in the table of README.md."""
+
+CHART = ROOT / "docs" / "pictures" / "speed.svg"
+
+MEASURED = re.compile(r"^\| (\d+)[^|]*\| (\d+)(?: tokens/s)? \| (\d+)(?: tokens/s)? \| [\d.]+ \|$", re.MULTILINE)
+"""A row of the table of measured speeds: concurrency, without and with the drafter."""
 
 MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -->\n)", re.DOTALL)
 """What a table replaces, between its two comments."""
@@ -31,7 +36,7 @@ MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -
 def boxes(catalog: Catalog) -> str:
     """The table of machines: the command for each, its models, published speeds, evidence."""
     head = ("| your machine | profile | target | tokens/s that others published | evidence |", "|---|---|---|---|---|")
-    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in BOXES if name not in MANY))) + "\n"
+    return "\n".join((*head, *(_row(catalog, catalog.profile(name)) for name in FEW))) + "\n"
 
 
 def _row(catalog: Catalog, profile: Profile) -> str:
@@ -98,6 +103,38 @@ def filled(text: str, catalog: Catalog) -> str:
     return MARKED.sub(lambda found: f"{found[1]}{tables[found[2]](catalog)}{found[3]}", text)
 
 
+WIDE, BAR, LEFT, RIGHT = 720, 18, 150, 110
+"""Sizes of the chart in pixels: its width, a bar's height, and the room beside the bars."""
+
+LIGHT = "text{fill:#1f2328}.plain{fill:#9aa4af}.drafts{fill:#0969da}"
+DARK = "text{fill:#e6edf3}.plain{fill:#6e7681}.drafts{fill:#58a6ff}"
+
+
+def chart(text: str) -> str:
+    """The measured speeds of the evidence as bars, one pair for each concurrency."""
+    rows = [tuple(map(int, row)) for row in MEASURED.findall(text)]
+    most = max(max(row[1:]) for row in rows)
+    parts = []
+    for number, (concurrency, *speeds) in enumerate(rows):
+        top = 40 + number * (2 * BAR + 14)
+        parts.append(f'<text x="{LEFT - 10}" y="{top + BAR + 5}" text-anchor="end">{concurrency} at a time</text>')
+        for kind, speed, y in zip(("plain", "drafts"), speeds, (top, top + BAR), strict=True):
+            width = (WIDE - LEFT - RIGHT) * speed / most
+            parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{width:.0f}" height="{BAR - 2}"/>')
+            parts.append(f'<text x="{LEFT + width + 8:.0f}" y="{y + 13}">{speed} tokens/s</text>')
+    height = 40 + len(rows) * (2 * BAR + 14)
+    title = "Tokens per second without and with the drafter, tiny models, two CPU cores"
+    style = f"text{{font:13px system-ui,sans-serif}}{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDE} {height}" width="{WIDE}" role="img" '
+        f'aria-label="{title}"><title>{title}</title><style>{style}</style>\n'
+        f'<rect class="plain" x="{LEFT}" y="14" width="12" height="12"/><text x="{LEFT + 18}" y="25">without</text>\n'
+        f'<rect class="drafts" x="{LEFT + 90}" y="14" width="12" height="12"/>'
+        f'<text x="{LEFT + 108}" y="25">with the drafter</text>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
 if __name__ == "__main__":
+    CHART.write_text(chart(EVIDENCE.read_text(encoding="utf-8")), encoding="utf-8")
     for page in (README, EVIDENCE):
         page.write_text(filled(page.read_text(encoding="utf-8"), load_catalog()), encoding="utf-8")

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -243,9 +244,13 @@ OF_PART = (
 
 
 class Failure(Entry):
-    """One fingerprint. Of several that match equally good evidence, the first one in the file is the diagnosis."""
+    """One fingerprint. Of several that match equally good evidence, the one that is `over` the others counts."""
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+    over: Annotated[
+        list[str],
+        Field(description="ids of rows that match some of its lines too, and say less: it counts before them"),
+    ] = []
     pattern: Annotated[
         str, Field(description="regular expression, searched in each line; empty: only the exit is checked")
     ] = ""
@@ -385,7 +390,33 @@ class Failure(Entry):
             return True
 
 
+def ranked(failures: Iterable[Failure]) -> tuple[Failure, ...]:
+    """Each row before those that it is `over`, otherwise by id: the order of files and of rows has no meaning.
+
+    Raises ValueError if rows are over each other.
+    """
+    known = {failure.id: failure for failure in failures}
+    order = TopologicalSorter[str](dict.fromkeys(known, ()))
+    for failure in known.values():
+        for lower in known.keys() & set(failure.over):
+            order.add(lower, failure.id)
+    try:
+        order.prepare()
+    except CycleError as problem:
+        raise ValueError(f"these rows are over each other: {', '.join(sorted(set(problem.args[1])))}") from None
+    found = list[Failure]()
+    while ready := sorted(order.get_ready()):
+        found += (known[name] for name in ready)
+        order.done(*ready)
+    return tuple(found)
+
+
 class Failures(Entry):
-    """A file of fingerprints. Their order is significant: the first match wins."""
+    """A file of fingerprints, in any order."""
 
     failures: list[Failure]
+
+    @model_validator(mode="after")
+    def _has_one_order(self) -> Failures:
+        ranked(self.failures)
+        return self

@@ -18,7 +18,7 @@ from dflash_deploy.catalog.computed import computed
 from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
 from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
-from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_packaged
+from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_extended, read_packaged
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -57,7 +57,7 @@ class Catalog:
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """Fingerprints of known failures, in their order. They are read when they are used first."""
+        """Fingerprints of known failures, the most specific first. They are read when they are used first."""
         return _failures(resources.files(PACKAGED), self.own)
 
     @cached_property
@@ -86,7 +86,8 @@ class Catalog:
         return found
 
     def find_profile(self, name: str) -> Profile | None:
-        """The profile of that name, else the computed one; `None` if there is neither."""
+        """The profile of that name, in any case, else the computed one; `None` if there is neither."""
+        name = name.lower()
         return self.profiles.get(name) or computed(name, self.gpu_models, self.profiles, self.engines)
 
     def pair(self, name: str) -> ModelPair:
@@ -150,7 +151,8 @@ def load_catalog() -> Catalog:
 @cache
 def _load(own: str) -> Catalog:
     packaged, root = resources.files(PACKAGED), _own_root(own) if own else None
-    profiles = {entry.name: entry for entry in _entries(packaged, root, "profiles", Profile)}
+    own_profiles = None if root is None else root / "profiles"
+    profiles = {entry.name: entry for entry in read_extended(packaged / "profiles", own_profiles, Profile)}
     families = {entry.name: entry for entry in _entries(packaged, root, "families", Family)}
     engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
@@ -196,14 +198,13 @@ def _entries(packaged: Traversable, own: Path | None, folder: str, kind: type[T]
 
 def _failures(packaged: Traversable, own: Path | None) -> tuple[Failure, ...]:
     """Fingerprints of a custom catalog are checked before the packaged ones and replace those with the same id."""
-    from dflash_deploy.catalog.failures import Failures  # noqa: PLC0415 - 0.1 s, needed if an engine fails
+    from dflash_deploy.catalog.failures import Failures, ranked  # noqa: PLC0415 - 0.1 s, needed if an engine fails
 
-    files = [read_entry(own / FAILURES, Failures)] if own is not None and (own / FAILURES).exists() else []
-    known: dict[str, Failure] = {}
-    for file in (*files, read_packaged(packaged / FAILURES, Failures)):
-        for failure in file.failures:
-            known.setdefault(failure.id, failure)
-    return tuple(known.values())
+    first = read_entry(own / FAILURES, Failures).failures if own is not None and (own / FAILURES).exists() else []
+    replaced = {failure.id for failure in first}
+    files = (read_packaged(file, Failures) for file in packaged_files(packaged / "failures"))
+    others = (failure for file in files for failure in file.failures if failure.id not in replaced)
+    return (*ranked(first), *ranked(others))
 
 
 def _contradictions(catalog: Catalog) -> Iterator[str]:

@@ -6,10 +6,11 @@ All catalog files share these building blocks: entries that reject unknown keys,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
@@ -46,7 +47,11 @@ def _sorted(files: Iterable[F]) -> list[F]:
 
 def read_packaged(file: Traversable, kind: type[T]) -> T:
     """An entry of the packaged catalog. Raises pydantic.ValidationError: a broken installation."""
-    return kind.model_validate(parse_packaged_yaml(file.read_text(encoding="utf-8")))
+    return kind.model_validate(_packaged(file))
+
+
+def _packaged(file: Traversable) -> Any:
+    return parse_packaged_yaml(file.read_text(encoding="utf-8"))
 
 
 def read_entry(file: Path, kind: type[T]) -> T:
@@ -62,15 +67,93 @@ def read_as(file: Path, kind: type[T], *, refused: type[BadInput], example: str)
 
     Raises `refused` with the key and, if the key is unknown, the closest valid one.
     """
+    return _validated(file, _document(file, refused, example), kind, refused, example)
+
+
+def _document(file: Path, refused: type[BadInput], example: str) -> Any:
     try:
-        return kind.model_validate(parse_yaml(read_text(file)))
-    except ValidationError as problem:
-        error = _telling(problem)
-        raise refused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind) or example) from None
+        return parse_yaml(read_text(file))
     except FileRefused as problem:
         raise refused(problem.message, hint=problem.hint) from None
     except Invalid as problem:
         raise refused(f"{shown(file)} {problem}", hint=example) from None
+
+
+def _validated(file: Path, document: Any, kind: type[T], refused: type[BadInput], example: str) -> T:
+    try:
+        return kind.model_validate(document)
+    except ValidationError as problem:
+        error = _telling(problem)
+        raise refused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind) or example) from None
+
+
+def read_extended(packaged: Traversable, own: Path | None, kind: type[T]) -> Iterator[T]:
+    """The entries of a folder, the packaged ones first, each with what it takes from the entry that `extends` names.
+
+    Raises CatalogRefused for a file of a custom catalog that is not valid, and if an entry extends itself or one that
+    does not exist. An entry that extends its own name extends the packaged entry of that name.
+    """
+    known = _by_name(map(_packaged, packaged_files(packaged)))
+    for entry in known.values():
+        yield kind.model_validate(_extended(entry, known, {}))
+    if own is None or not own.is_dir():
+        return
+    read = [(file, _document(file, CatalogRefused, EXAMPLE)) for file in own_files(own)]
+    owned = _by_name(document for _, document in read)
+    for file, document in read:
+        try:
+            whole = _extended(document, {**known, **owned}, known)
+        except Invalid as problem:
+            raise CatalogRefused(f"{shown(file)} {problem}", hint=EXAMPLE) from None
+        yield _validated(file, whole, kind, CatalogRefused, EXAMPLE)
+
+
+def _by_name(documents: Iterable[Any]) -> dict[str, Any]:
+    return {str(one["name"]): one for one in documents if isinstance(one, dict) and "name" in one}
+
+
+def _extended(document: Any, known: Mapping[str, Any], packaged: Mapping[str, Any]) -> Any:
+    """The document over those that it extends. Raises Invalid."""
+    chain = [document]
+    while isinstance(chain[-1], dict) and "extends" in chain[-1]:
+        name = str(chain[-1]["extends"])
+        base = (packaged if name == str(chain[-1].get("name")) else known).get(name)
+        if base is None:
+            near = difflib.get_close_matches(name[:LONGEST_KEY], known.keys() - {name}, n=1)
+            raise Invalid(
+                f"extends {place_of((name,))}, which is not in the catalog" + (f" ({near[0]}?)" if near else "")
+            )
+        if any(base is one for one in chain):
+            raise Invalid(f"extends {place_of((name,))}, which extends it")
+        chain.append(base)
+    if len(chain) == 1:
+        return document
+    whole = reduce(_merged, reversed(chain))
+    return {key: value for key, value in whole.items() if key != "extends"}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Both mappings as one: those within are merged, `null` removes a key, and any other value replaces the base's.
+
+    In a list of engines, each one is merged with the base's engine of the same release.
+    """
+    whole = dict(base)
+    for key, value in over.items():
+        before = whole.get(key)
+        if value is None:
+            whole.pop(key, None)
+        elif isinstance(value, dict):
+            whole[key] = _merged(before if isinstance(before, dict) else {}, value)
+        elif key == "engines" and isinstance(value, list) and isinstance(before, list):
+            whole[key] = [_merged(_of_release(before, one), one) if isinstance(one, dict) else one for one in value]
+        else:
+            whole[key] = value
+    return whole
+
+
+def _of_release(engines: Iterable[Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    named = (one for one in engines if isinstance(one, dict) and one.get("release") == wanted.get("release"))
+    return next(named, {})
 
 
 def _telling(problem: ValidationError) -> ErrorDetails:

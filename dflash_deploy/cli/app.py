@@ -70,6 +70,10 @@ COMMANDS = {name: command for section in (*SECTIONS.values(), FEATURES) for name
 """All commands, in the order of `--help`."""
 
 
+HABITS: Mapping[str, str] = {"start": "up", "run": "up", "stop": "down", "ps": "status"}
+"""Commands by the names that other tools gave them. They are not in the help."""
+
+
 NUMBERS = {"COLUMNS": "", "LINES": "", "COMP_CWORD": "0"}
 """Variables that rich and the shell's completion convert without a check, and what replaces other text."""
 
@@ -79,7 +83,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, from its module, and the arguments that are left to it."""
-        name, found, rest = super().resolve_command(ctx, args)
+        name, found, rest = super().resolve_command(ctx, [HABITS.get(args[0], args[0]), *args[1:]])
         return name, load(name) if name is not None and found is not None else found, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -52,7 +52,7 @@ def ask(
         talk = Talk(found.endpoint, messages, max_tokens=max_tokens, thinking=thinking)
         try:
             if as_json:
-                return Report(whole_answer(found, talk).document())
+                return Report(whole_answer(found, talk))
             Writer(found.redact).write_all(talk.chunks())
         except EndpointError as problem:
             raise failed(problem, found.redact) from None

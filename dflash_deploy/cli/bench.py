@@ -43,7 +43,7 @@ Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment,
 Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
 Save = Annotated[Path | None, typer.Option(help="Write the figures as JSON.", dir_okay=False)]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
-Blocks = Annotated[bool, typer.Option(help="Print each measurement as `vllm bench serve` does.")]
+Blocks = Annotated[bool, typer.Option("--blocks", help="Also print each measurement as `vllm bench serve` does.")]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
@@ -71,7 +71,7 @@ def bench(
     min_speedup: MinSpeedup = None,
     save: Save = None,
     report: Page = None,
-    blocks: Blocks = True,
+    blocks: Blocks = False,
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:

@@ -84,10 +84,33 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 """What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
 
 RETIRED: Mapping[str, str] = {
-    "--load": "dflash-deploy capacity LOAD",
-    "--kubernetes": "dflash-deploy export test NAMESPACE",
+    "--load": "today it is `dflash-deploy capacity LOAD`",
+    "--no-blocks": "`bench` prints no blocks unless it is given --blocks",
+    "--kubernetes": "today it is `dflash-deploy export test NAMESPACE`",
+    **dict.fromkeys(
+        (
+            *("--webhook", "--webhook-file", "--webhook-token-file", "--ntfy", "--ntfy-file", "--ntfy-token-file"),
+            *("--mail", "--mail-from", "--smtp", "--smtp-user", "--smtp-password-file"),
+        ),
+        "receivers of alerts are in `.dflash/monitor/alertmanager/alertmanager.yml`, or in that of an export",
+    ),
+    **dict.fromkeys(("--node", "--gpu", "--blackbox"), "the Compose project of `monitor` has the exporters"),
+    "monitor export --compose": "the folder always has the Compose project",
+    **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
+    **dict.fromkeys(
+        ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
+        "an overlay has it: docs/how-to/kubernetes.md",
+    ),
+    **dict.fromkeys(
+        ("export compose --image", "export compose --router-image"),
+        "`compose.override.yaml` has it: docs/how-to/run-the-folder.md",
+    ),
+    **dict.fromkeys(
+        ("export production-stack --runtime-class", "export production-stack --gpu-resource"),
+        "a values file of your own, after values.yaml, has it",
+    ),
 }
-"""Options that became commands, and what to write today."""
+"""Options that are gone, some of one command only, and the hint for who uses one."""
 
 _PREFIX = "Value error, "
 """What pydantic writes before the words of others."""
@@ -111,9 +134,12 @@ def _show_usage(problem: TyperException) -> None:
     said = problem.format_message()
     typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
     # an option without its value has no context
-    context, retired = getattr(problem, "ctx", None), RETIRED.get(getattr(problem, "option_name", ""))
+    context, name = getattr(problem, "ctx", None), getattr(problem, "option_name", "")
+    # `dflash-deploy` may be `python -m dflash_deploy`
+    command = " ".join(context.command_path.split()[-2:]) if context else ""
+    retired = RETIRED.get(f"{command} {name}") or RETIRED.get(name)
     shows = f"`{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts"
-    typer.echo(f"  hint: {f'today it is `{retired}`' if retired else shows}", err=True)
+    typer.echo(f"  hint: {retired or shows}", err=True)
 
 
 def _worded(problem: TyperException) -> str:

@@ -53,7 +53,7 @@ def connect(
         sys.stdout.write(visible(redact(found.configuration(client))))
         for line in _notes(found, client):
             note(redact(line))
-    return Report(found.document(client))
+    return Report(found.chosen(client))
 
 
 def _listed(found: Connections) -> Report:
@@ -62,7 +62,7 @@ def _listed(found: Connections) -> Report:
     for name, one in found.known.items():
         drawn.add_row(name, one.title, one.where)
     ending = (f"endpoint   {found.base_url}, model {found.endpoint.model}", "next       dflash-deploy connect CLIENT")
-    return Report(found.document(), (drawn, "", *ending))
+    return Report(found.listed(), (drawn, "", *ending))
 
 
 def _notes(found: Connections, client: str) -> Iterator[str]:

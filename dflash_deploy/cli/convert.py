@@ -49,7 +49,7 @@ def models_convert_gguf(
         f"for       {done.title}",
         f"next      {Settings.dflash_drafter}={done.file.parent} and {Settings.drafter_file}={done.file.name} in .env",
     )
-    return Report(done.document(), shown)
+    return Report(done, shown)
 
 
 convert.command("gguf")(models_convert_gguf)

@@ -32,7 +32,7 @@ def doctor(
 
     done = run_doctor(directory, probe=probe)
     note_if_new(directory)
-    return Report(done.document(), _shown(done.checks), failure=done.failure)
+    return Report(done, _shown(done.checks), failure=done.failure)
 
 
 def _shown(checks: tuple[Check, ...]) -> tuple[Styled, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, Replica
 from dflash_deploy.cli.shown import Report
@@ -16,4 +14,4 @@ def down(directory: Directory = HERE, replica: Replica = None, as_json: Json = F
 
     done = stop(directory, replica=replica, reporter=terminal())
     said = "stopped; weights and settings stay" if done.stopped else "nothing was running"
-    return Report(asdict(done), (said,))
+    return Report(done, (said,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +27,7 @@ def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
 
     built = build_image(directory, reporter=terminal())
     shown = (f"built    {built.image}", f"on       {built.base}", "next     dflash-deploy image verify")
-    return Report(asdict(built), shown)
+    return Report(built, shown)
 
 
 @command(examples=("image verify", "image verify --json"))
@@ -39,8 +38,8 @@ def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
     found = verify_image(directory)
     rows = Grid("", "what", "seen")
     for check in found.checks:
-        rows.add_row("passed" if check.good else "FAILED", check.name, check.saw)
-    return Report(found.document(), (found.image, rows), failure=found.failure)
+        rows.add_row("passed" if check.passed else "FAILED", check.name, check.saw)
+    return Report(found, (found.image, rows), failure=found.failure)
 
 
 @command(changes=True, examples=("image digest", "image digest --pin"))
@@ -54,7 +53,7 @@ def image_digest(
 
     found = digest(directory, pin=pin)
     said = "pinned   in .env" if pin else "next     dflash-deploy image digest --pin"
-    return Report(found.document(), (f"base     {found.reference}", said))
+    return Report(found, (f"base     {found.reference}", said))
 
 
 @command(examples=("image sbom", "image sbom --out sbom.json"))

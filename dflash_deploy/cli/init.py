@@ -31,6 +31,7 @@ from dflash_deploy.cli.options import (
 from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
 from dflash_deploy.cli.recipes import faster_line
 from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def init(
     from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
+    _refuse_source(directory)
     choice = Choice(
         profile=profile,
         model=model,
@@ -108,6 +110,15 @@ def init(
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
     return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+
+
+def _refuse_source(directory: Path) -> None:
+    """Raise BadInput in a clone of this project: `git status` would list the deployment, and its key, from then on."""
+    if (directory / "dflash_deploy" / "cli" / "init.py").is_file():
+        raise BadInput(
+            f"{directory.absolute()} is the source of dflash-deploy",
+            hint="name a directory for the deployment: dflash-deploy init --dir ~/dflash",
+        )
 
 
 def _replicas(plan: Plan) -> list[str]:

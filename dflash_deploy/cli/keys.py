@@ -22,15 +22,12 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.errors import BadInput
-from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import KeyUsage
-    from dflash_deploy.deployment.directory import Deployment
-    from dflash_deploy.operations.keys import Replaced
-    from dflash_deploy.serve.api_keys import ApiKey
+    from dflash_deploy.operations.keys import NamedKey, Replaced
 
 
 def usage_table(usage: Sequence[KeyUsage]) -> Grid:
@@ -90,12 +87,12 @@ def keys_show(
         sys.stdout.write(f"{found.key.reveal()}\n")
         return Report()
     shown = (
-        f"key          {_place(name)} in {deployment.env_file}",
-        f"readable     {'only by its owner' if found.private else f'BY OTHERS: chmod 600 {deployment.env_file}'}",
-        f"fingerprint  {found.key.fingerprint}",
+        f"key          {_place(name)} in {found.file}",
+        f"readable     {'only by its owner' if found.private else f'BY OTHERS: chmod 600 {found.file}'}",
+        f"fingerprint  {found.fingerprint}",
         *_next(name, deployment.option),
     )
-    return Report(found.document(), shown)
+    return Report(found, shown)
 
 
 @command(changes=True, examples=("keys add alice", "keys add batch --in-flight 4 --tokens-per-minute 60000"))
@@ -114,11 +111,11 @@ def keys_add(
     there = done.deployment.option
     now = "accepts it now" if done.status else f"gets it with `dflash-deploy up{there}`"
     shown = (
-        f"added        {name}, {_opens(done.key)}, in {done.deployment.env_file}",
+        f"added        {name}, {_opens(done)}, in {done.file}",
         f"engine       {now}",
         f"next         dflash-deploy keys show {name} --reveal{there}   the key, for the client",
     )
-    return Report(done.document(), shown)
+    return Report(done, shown)
 
 
 @command(changes=True, examples=("keys revoke alice", "keys revoke alice --json"))
@@ -128,7 +125,7 @@ def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = Fals
 
     done = revoke_key(directory, name)
     now = f"answers it {done.status} now" if done.status else "does not run"
-    return Report(done.document(), (f"revoked      {name}, in {done.deployment.env_file}", f"engine       {now}"))
+    return Report(done, (f"revoked      {name}, in {done.file}", f"engine       {now}"))
 
 
 @command(examples=("keys list", "keys list --json"))
@@ -139,12 +136,12 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
     found = list_keys(directory)
     if not found.keys:
         add = f"dflash-deploy keys add NAME{option_of(directory)}"
-        return Report(found.document(), ("no further keys", f"next         {add}"))
+        return Report(found, ("no further keys", f"next         {add}"))
     drawn = Grid("name", "opens", "in flight", "tokens/min", "fingerprint")
     for key in found.keys:
         limits = (str(limit) if limit else "-" for limit in (key.in_flight, key.tokens_per_minute))
-        drawn.add_row(key.name, OPENS[key.scope], *limits, Secret(key.key).fingerprint)
-    return Report(found.document(), (drawn,))
+        drawn.add_row(key.name, OPENS[key.scope], *limits, key.fingerprint)
+    return Report(found, (drawn,))
 
 
 @command(examples=("keys usage", "keys usage --json"))
@@ -153,7 +150,7 @@ def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
     from dflash_deploy.operations.keys import usage_of_keys
 
     found = usage_of_keys(directory)
-    return Report(found.document(), (usage_table(found.usage),))
+    return Report(found, (usage_table(found.keys),))
 
 
 def _place(name: str | None) -> str:
@@ -172,7 +169,7 @@ def _next(name: str | None, there: str) -> tuple[str, ...]:
     )
 
 
-def _opens(key: ApiKey) -> str:
+def _opens(key: NamedKey) -> str:
     limits = {"in flight": key.in_flight, "tokens per minute": key.tokens_per_minute}
     return ", ".join([OPENS[key.scope], *(f"at most {most} {what}" for what, most in limits.items() if most)])
 
@@ -188,29 +185,26 @@ def keys_rotate(
     from dflash_deploy.operations.keys import rotate_key
 
     done = rotate_key(directory, patience=patience, reporter=terminal(json_stream=json_stream))
-    return Report(done.document(), (*_replaced(done.old, done.new), *_restarted(done), *CLIENTS))
+    return Report(done, (*_replaced(done), *_restarted(done), *CLIENTS))
 
 
 def _restarted(done: Replaced) -> tuple[str, ...]:
-    rotation = done.rotation
-    if rotation is None:
+    if done.proof is None:
         start = f"`dflash-deploy up{done.new.option}`"
         return (f"restarted    nothing: no engine runs; {start} starts one with the new key",)
-    ready = rotation.ready
+    old, new = done.proof.old_key, done.proof.new_key
     return (
-        f"restarted    the engine, ready after {ready.seconds:.0f} s at {ready.endpoint}/v1",
-        f"proof        old key: {rotation.old_before or 'no answer'} before, {rotation.old_after} now; "
-        f"new key: {rotation.new_after}",
+        f"restarted    the engine, ready after {done.seconds:.0f} s at {done.endpoint}",
+        f"proof        old key: {old.before or 'no answer'} before, {old.after} now; new key: {new.after}",
     )
 
 
-def _replaced(old: Deployment, new: Deployment) -> tuple[str, ...]:
-    was = f", was {old.key.fingerprint}" if old.key_is_sound else ""
+def _replaced(done: Replaced) -> tuple[str, ...]:
+    was = f", was {done.old_fingerprint}" if done.old_fingerprint else ""
     others = (f"further      the keys of {Settings.dflash_api_keys} stay; a line of .env is theirs",)
-    kept = others if new.secrets[Settings.dflash_api_keys.name].reveal() else ()
-    names = old.settings_with_the_key
-    also = (f"also         in {', '.join(names)}, which had the old key",) if names else ()
-    return f"key          a new one in {new.env_file}", f"fingerprint  {new.key.fingerprint}{was}", *also, *kept
+    kept = others if done.new.secrets[Settings.dflash_api_keys.name].reveal() else ()
+    also = (f"also         in {', '.join(done.also_in)}, which had the old key",) if done.also_in else ()
+    return f"key          a new one in {done.file}", f"fingerprint  {done.fingerprint}{was}", *also, *kept
 
 
 keys.command("show")(keys_show)

@@ -47,7 +47,7 @@ def models_list(
     good = Grid("model", "weights", "engine", "context", "concurrency", wraps=("engine",))
     for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
         good.add_row(*_compatible(candidate))
-    return Report(found.document(), (f"compatible with {found.profile.title}", good, "", *_others(found, everything)))
+    return Report(found, (f"compatible with {found.title}", good, "", *_others(found, everything)))
 
 
 def _others(found: Models, everything: bool) -> tuple[Shown, ...]:

@@ -39,13 +39,12 @@ def profiles_list(as_json: Json = False) -> Report:
     """List hardware profiles, and which one fits this machine."""
     from dflash_deploy.operations.models import profiles
 
-    rows = [fit.row() for fit in profiles()]
+    found = profiles()
     drawn = Grid("profile", "for", "model", "evidence", "fits", wraps=("for",))
-    for row in rows:
-        cells = (str(row[name]) for name in ("name", "title", "pair", "evidence"))
-        drawn.add_row(*cells, "yes" if row["fits"] else "no")
+    for fit in found.profiles:
+        drawn.add_row(fit.name, fit.title, fit.pair, fit.evidence, "yes" if fit.fits else "no")
     hint = "dflash-deploy profiles show NAME   why it does not fit; its settings, each with its reason"
-    return Report({"profiles": rows}, (drawn, "", hint))
+    return Report(found, (drawn, "", hint))
 
 
 @command(examples=("profiles show rtx-3090", "profiles show dgx-spark-x2 --json"))

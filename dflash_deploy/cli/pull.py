@@ -54,7 +54,7 @@ def pull(
         moved = check_hub(directory)
         return _NOTHING if moved is None else _moved(moved)
     done = run_pull(directory, update=update, max_bandwidth=rate, reporter=terminal())
-    return Report(done.document(), _shown(done)) if done.models else _NOTHING
+    return Report(done, _shown(done)) if done.models else _NOTHING
 
 
 def _shown(done: Pulled) -> tuple[str, ...]:

@@ -13,6 +13,5 @@ def render(directory: Directory = HERE, as_json: Json = False) -> Report:
     from dflash_deploy.operations.plan import render as run_render
 
     done = run_render(directory)
-    file = done.deployment.compose_file
     said = "wrote" if done.changed else "unchanged:"
-    return Report({"file": str(file), "changed": done.changed}, (f"{said} {file}",), done.plan.findings)
+    return Report(done, (f"{said} {done.file}",), done.plan.findings)

@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,11 +35,49 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 
 
 class Escape(RenderHook):
-    """Escapes control characters in everything that a console prints. Its own styles and movements stay."""
+    """Escapes control characters in everything that a console prints. Its own styles and movements stay.
+
+    With a `width`, lines of text end at words, and the next line begins below the last column of the first one.
+    """
+
+    def __init__(self, width: int | None = None) -> None:
+        self._width = width
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return renderables that render the same segments with escaped text."""
-        return [_Escaped(one) for one in renderables]
+        return [_Escaped(self._folded(one)) for one in renderables]
+
+    def _folded(self, one: ConsoleRenderable) -> ConsoleRenderable:
+        if self._width is None or not isinstance(one, Text):
+            return one
+        lines = (part for line in one.split("\n", allow_blank=True) for part in hanging(line, self._width))
+        return Text("\n", end=one.end).join(lines)
+
+
+_COPIED = re.compile(r"command |[A-Z][A-Z0-9_]*=")
+"""The beginning of lines that are copied: commands and settings. The terminal folds them, and a copy has one line."""
+
+_COLUMNS = re.compile(r" *(?:\S+(?: \S+)* {2,})*")
+"""What is before the last column of a line."""
+
+NARROW = 40
+"""Columns that the last column keeps: with fewer, its lines begin with four blanks."""
+
+
+def hanging(line: Text, width: int) -> Iterator[Text]:
+    """Yield a line as lines of at most `width` columns. Only a word that is longer is left to the terminal."""
+    found = _COLUMNS.match(line.plain)
+    indent = found.end() if found else 0
+    indent, begin = (indent, indent) if width - indent >= NARROW else (4, 0)
+    before, room = "", width
+    while line.cell_len > room and not _COPIED.match(line.plain):
+        # a character may take two columns
+        cut = line.plain.rfind(" ", begin + 1, room + 1 - (line.cell_len - len(line)))
+        if cut < 0:
+            break
+        yield Text(before) + line[:cut]
+        line, before, room, begin = line[cut + 1 :], " " * indent, width - indent, 0
+    yield Text(before) + line
 
 
 class _Escaped:
@@ -177,7 +216,7 @@ def _delivered(report: Report, about: About) -> Report:
 def console(*, stderr: bool = False) -> Console:
     """A console that prints plain text into a pipe, with NO_COLOR, and on a dumb terminal."""
     screen = Console(stderr=stderr, highlight=False, soft_wrap=True, emoji=False)
-    screen.push_render_hook(Escape())
+    screen.push_render_hook(Escape(screen.width if screen.is_terminal else None))
     if not screen.is_terminal and "COLUMNS" not in os.environ:
         # a program that reads a pipe has no edge to cut a table at
         screen.width = PIPE_WIDTH

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
+    from dflash_deploy.document import Documented
     from dflash_deploy.errors import DeployError
     from dflash_deploy.plan.result import Finding
 
@@ -56,7 +57,7 @@ class About:
 class Report:
     """What a command returns: `data` for programs, `shown` for people, findings for both."""
 
-    data: Mapping[str, object] = field(default_factory=dict)
+    data: Documented | Mapping[str, object] = field(default_factory=dict)
     shown: tuple[Shown, ...] = ()
     findings: tuple[Finding, ...] = ()
     failure: DeployError | None = None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from dflash_deploy.document import Count, Documented
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricSample, SpecCounters
 
@@ -98,27 +99,19 @@ def _position(labels: Mapping[str, str]) -> int | None:
 
 
 @dataclass
-class KeyUsage:
-    """The use of one key since the engine's start: requests by status, tokens read and generated, requests in flight.
-
-    A status is that of HTTP, or `cancelled` for a request that the client left.
-    """
+class KeyUsage(Documented):
+    """What one key used since the start of the engine."""
 
     name: str
-    requests: dict[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    in_flight: int = 0
-
-    def document(self) -> dict[str, object]:
-        """The use as JSON."""
-        return {
-            "name": self.name,
-            "requests": dict(sorted(self.requests.items())),
-            "prompt_tokens": self.prompt_tokens,
-            "generation_tokens": self.generation_tokens,
-            "in_flight": self.in_flight,
-        }
+    """Name of the key; `owner` is the API key of the deployment."""
+    requests: dict[str, Count] = field(default_factory=dict)
+    """Number of requests by HTTP status, or `cancelled` if the client left."""
+    prompt_tokens: Count = 0
+    """Tokens read."""
+    generation_tokens: Count = 0
+    """Tokens generated."""
+    in_flight: Count = 0
+    """Requests at this moment."""
 
 
 def read_key_usage(exposition: str) -> list[KeyUsage]:
@@ -142,6 +135,8 @@ def added_up(usage: Iterable[KeyUsage]) -> list[KeyUsage]:
         total.prompt_tokens += used.prompt_tokens
         total.generation_tokens += used.generation_tokens
         total.in_flight += used.in_flight
+    for total in sums.values():
+        total.requests = dict(sorted(total.requests.items()))
     return [sums[name] for name in sorted(sums)]
 
 

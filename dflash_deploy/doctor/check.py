@@ -13,6 +13,7 @@ from typing import Literal
 
 from dflash_deploy.catalog.models import Weights as Published
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.document import Documented, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, WeightsMissing
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.memory import GIB
@@ -29,18 +30,19 @@ Status = Literal["ok", "warning", "no", "skipped"]
 
 
 @dataclass(frozen=True)
-class Check:
-    """The result of one check: `saw` says what was found, with values; `fix` says what to do if it is not ok.
-
-    Status `no` means that `up` would fail. `warning` means that `up` may fail, or that the check cannot decide.
-    `skipped` means that there was nothing to check. `seconds` is the duration of the check.
-    """
+class Check(Documented):
+    """One check of `doctor`."""
 
     name: str
+    """Name of the check."""
     status: Status
+    """`no`: `up` would fail. `warning`: `up` may fail, or the check cannot decide. `skipped`: nothing to check."""
     saw: str
+    """What was found, with the values."""
     fix: str = ""
-    seconds: float = 0.0
+    """What to do if the status is not `ok`; empty if nothing is known."""
+    seconds: Seconds = 0.0
+    """Duration of the check in seconds."""
 
 
 def gib(size: float) -> str:

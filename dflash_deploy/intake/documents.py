@@ -282,19 +282,8 @@ class ExportOptions(Document):
     replicas: Annotated[int, Field(ge=1, lt=1000)]
     weights: Literal["host-path", "claim"]
     image: Name
-    gpu_resource: Name
     runtime_class: Name
-    storage_class: Name
     tool_image: Name = ""
-    router_image: Name = ""
-    host: Name = ""
-    ingress_class: Name = ""
-
-
-class ComposeOptions(Document):
-    """The options of `export compose`, by the names of `ComposeProject`."""
-
-    image: Name = ""
     router_image: Name = ""
 
 
@@ -314,10 +303,10 @@ class KubernetesRecord(ExportRecord):
 
 
 class ComposeRecord(ExportRecord):
-    """The record of `export compose`, with its options."""
+    """The record of `export compose`, which has no options."""
 
     form: Literal["compose"]
-    options: ComposeOptions
+    options: dict[Name, Name]
 
 
 V = TypeVar("V")

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering, served_names
 from dflash_deploy.client.talk import EncodedPicture, Talk
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import BadInput, DeployError, EngineNotReady
 from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
@@ -96,10 +97,8 @@ def _is_plain(row: BenchRow) -> bool:
 
 
 @dataclass(frozen=True)
-class WholeAnswer:
+class WholeAnswer(Documented):
     """An answer, and what it took."""
-
-    __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012 - pydantic reads it for the schema
 
     endpoint: str
     """Base URL for OpenAI clients; it ends with `/v1`."""
@@ -123,10 +122,6 @@ class WholeAnswer:
     """What the last `bench --baseline` measured without drafts, one request at a time; null without one."""
     finish_reason: str
     """Why it ended: `stop`, or `length` at a limit of tokens."""
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `ask --json`."""
-        return asdict(self)
 
 
 def whole_answer(found: AskedEndpoint, talk: Talk) -> WholeAnswer:

@@ -117,7 +117,7 @@ def _plan_document(directory: Path) -> dict[str, object]:
 def _doctor_document(directory: Path) -> dict[str, object]:
     """What `doctor --json` prints."""
     found = doctor(directory)
-    return document("doctor", found.document(), failure=found.failure)
+    return document("doctor", found, failure=found.failure)
 
 
 def _redactor(deployment: Deployment) -> Redact:

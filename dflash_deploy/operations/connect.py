@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.client.endpoint import Endpoint, served_names
 from dflash_deploy.connect import KEY_VARIABLE, ClientTemplate, EndpointFacts, clients, configuration
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.replicas import refuse_other_ranks
@@ -17,6 +18,54 @@ from dflash_deploy.redact import Redact, Redactor
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.members import published_of, whole_url
+
+
+@dataclass(frozen=True)
+class Client(Documented):
+    """A client that `connect` has a configuration for."""
+
+    client: str
+    """Name, as `connect CLIENT` takes it."""
+    title: str
+    """What the client is."""
+    where: str
+    """Where its configuration belongs."""
+
+
+@dataclass(frozen=True)
+class ConnectClients(Documented):
+    """The clients that `connect` knows."""
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    model: str
+    """Name of the model in requests."""
+    clients: Sequence[Client]
+    """All known clients."""
+    root_certificate: Path | None = None
+    """File of the certificate that clients must trust, if no public authority signs the endpoint's."""
+
+
+@dataclass(frozen=True)
+class ConnectClient(Documented):
+    """The configuration of one client."""
+
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    model: str
+    """Name of the model in requests."""
+    client: str
+    """Name of the client."""
+    where: str
+    """Where the configuration belongs."""
+    note: str
+    """What else to know; empty if there is nothing."""
+    configuration: str
+    """Text of the configuration. The API key in it is a reference to the variable DFLASH_API_KEY."""
+    key: str
+    """Shell command that sets the variable DFLASH_API_KEY."""
+    root_certificate: Path | None = None
+    """File of the certificate that clients must trust, if no public authority signs the endpoint's."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +93,16 @@ class Connections:
         """The text of a client's configuration. Raises KeyError for one that is not in `known`."""
         return configuration(self.known[client], self.endpoint)
 
-    def document(self, client: str = "") -> dict[str, object]:
-        """The `data` of `connect --json`, for one client or for the list of all."""
-        place: dict[str, object] = {"endpoint": self.base_url, "model": self.endpoint.model}
-        if self.root is not None:
-            place["root_certificate"] = str(self.root)
-        if not client:
-            rows = [{"client": name, "title": one.title, "where": one.where} for name, one in self.known.items()]
-            return place | {"clients": rows}
-        chosen = self.known[client]
-        return place | {
-            "client": client,
-            "where": chosen.where,
-            "note": chosen.note,
-            "configuration": self.configuration(client),
-            "key": self.export,
-        }
+    def listed(self) -> ConnectClients:
+        """All known clients."""
+        rows = [Client(name, one.title, one.where) for name, one in self.known.items()]
+        return ConnectClients(self.base_url, self.endpoint.model, rows, self.root)
+
+    def chosen(self, client: str) -> ConnectClient:
+        """One client's configuration. Raises KeyError for one that is not in `known`."""
+        one = self.known[client]
+        place = (self.base_url, self.endpoint.model)
+        return ConnectClient(*place, client, one.where, one.note, self.configuration(client), self.export, self.root)
 
 
 def connect(directory: Path, client: str = "", *, url: str | None = None) -> Connections:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.doctor.check import NO_TOKEN, Check, DoctorContext
 from dflash_deploy.doctor.table import run_checks
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import DeployError, PreflightRefused
 from dflash_deploy.host.gpu import VISIBLE
 from dflash_deploy.host.machine import read_facts, with_named_slices
@@ -20,10 +21,11 @@ from dflash_deploy.weights.source import HUB
 
 
 @dataclass(frozen=True)
-class Examined:
-    """The checks of a machine and of the deployment on it."""
+class Examined(Documented):
+    """What `doctor` found."""
 
     checks: tuple[Check, ...]
+    """All checks, in the order in which they ran."""
 
     @property
     def failure(self) -> PreflightRefused | None:
@@ -35,10 +37,6 @@ class Examined:
             f"{len(refused)} of {len(self.checks)} checks failed: {', '.join(refused)}",
             hint="the fix is below each of them; then run `dflash-deploy doctor` again",
         )
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `doctor --json`."""
-        return {"checks": [asdict(check) for check in self.checks]}
 
 
 def doctor(directory: Path, *, probe: bool = False) -> Examined:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from dflash_deploy.document import as_document
 from dflash_deploy.errors import Defect
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ SCHEMA = 1
 
 def document(
     command: str,
-    data: Mapping[str, object],
+    data: object,
     findings: Iterable[Finding] = (),
     failure: DeployError | None = None,
 ) -> dict[str, object]:
@@ -29,8 +29,8 @@ def document(
         "schema": SCHEMA,
         "command": command,
         "status": "failed" if failure else "ok",
-        "data": data,
-        "findings": [asdict(finding) for finding in findings],
+        "data": as_document(data),
+        "findings": as_document(list(findings)),
         "error": failure and _error(failure),
     }
 

@@ -8,19 +8,22 @@ from pathlib import Path
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import Documented
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.select import runtime_for, several_runtime
 from dflash_deploy.startup.members import chosen_member
 
 
 @dataclass(frozen=True)
-class Stopped:
-    """`stopped` is false if no engine was running."""
+class Stopped(Documented):
+    """What `down` did."""
 
     stopped: bool
-    runtime: str
+    """Whether an engine was stopped; false if none was running."""
+    runtime: RuntimeName
+    """What ran the engine: containers (`compose`) or a process on this machine (`native`)."""
 
 
 def stop(directory: Path, *, replica: int | None = None, reporter: Reporter = SILENT) -> Stopped:

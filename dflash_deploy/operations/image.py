@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import Documented, Hidden, Keywords
 from dflash_deploy.errors import NotPossible, PreflightRefused
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan.result import Plan
@@ -17,11 +19,13 @@ from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
-class Image:
-    """An image by its tag, and the base image it is built on."""
+class Image(Documented):
+    """The image that `image build` built."""
 
     image: str
+    """Tag of the image."""
     base: str
+    """Base image that it is built on."""
 
 
 def build_image(directory: Path, *, reporter: Reporter = SILENT) -> Image:
@@ -33,26 +37,23 @@ def build_image(directory: Path, *, reporter: Reporter = SILENT) -> Image:
 
 
 @dataclass(frozen=True)
-class Verified:
-    """What an image contains and proves."""
+class Verified(Documented):
+    """What `image verify` found."""
 
     image: str
+    """Tag of the image."""
     checks: tuple[ImageCheck, ...]
+    """All checks, in the order in which they ran."""
 
     @property
     def failure(self) -> PreflightRefused | None:
         """The checks that failed, as an error; `None` if all passed."""
-        bad = [check.name for check in self.checks if not check.good]
+        bad = [check.name for check in self.checks if not check.passed]
         if not bad:
             return None
         return PreflightRefused(
             f"{self.image} failed: {', '.join(bad)}", hint="`dflash-deploy image build` rebuilds it"
         )
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `image verify --json`."""
-        checks = [{"name": one.name, "passed": one.good, "saw": one.saw} for one in self.checks]
-        return {"image": self.image, "checks": checks}
 
 
 def verify_image(directory: Path) -> Verified:
@@ -66,16 +67,17 @@ def verify_image(directory: Path) -> Verified:
 
 
 @dataclass(frozen=True)
-class Digest:
-    """The digest that the tag of a base image means now. `pinned` says whether `.env` has it."""
+class Digest(Documented):
+    """What the tag of the base image means now."""
 
     tag: str
-    reference: str
+    """The base image as `.env` has it."""
+    digest: Annotated[str, Keywords(pattern="^sha256:[0-9a-f]{64}$")]
+    """Digest of the base image."""
     pinned: bool
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `image digest --json`."""
-        return {"tag": self.tag, "digest": self.reference.rsplit("@", 1)[1], "pinned": self.pinned}
+    """Whether `--pin` was given: then `.env` has the digest."""
+    reference: Hidden[str]
+    """The base image by its digest."""
 
 
 def digest(directory: Path, *, pin: bool = False) -> Digest:
@@ -86,7 +88,7 @@ def digest(directory: Path, *, pin: bool = False) -> Digest:
     if pin and found != deployment.values.get(Settings.dflash_base_image.name):
         with command_lock(deployment, "image digest"):
             deployment.with_values({Settings.dflash_base_image.name: found})
-    return Digest(tag, found, pin)
+    return Digest(tag, found.rsplit("@", 1)[1], pin, found)
 
 
 def bill_of_materials(directory: Path) -> str:

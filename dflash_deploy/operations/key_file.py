@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
+from dflash_deploy.document import Documented, Fingerprint, Hidden
 from dflash_deploy.errors import NotPossible, SettingsRefused
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import ApiKey
@@ -14,20 +15,17 @@ from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
-class KeyFile:
-    """The file that holds an API key, and what may be said of it. `private`: readable only by its owner."""
+class KeyFile(Documented):
+    """Where an API key is. The key itself is in no document."""
 
-    deployment: Deployment
+    file: Path
+    """Path of the file that has the key."""
     private: bool
-    key: Secret
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `keys show --json`; the key itself is in no document."""
-        return {
-            "file": str(self.deployment.env_file),
-            "private": self.private,
-            "fingerprint": self.key.fingerprint,
-        }
+    """Whether only its owner can read the file."""
+    fingerprint: Fingerprint
+    """The first 8 hexadecimal digits of the key's SHA-256."""
+    deployment: Hidden[Deployment]
+    key: Hidden[Secret]
 
 
 def key(directory: Path, name: str | None = None) -> KeyFile:
@@ -37,13 +35,17 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
     """
     deployment = Deployment.existing(directory, check=False)
     if name is not None:
-        return KeyFile(deployment, deployment.is_private(), Secret(key_with(deployment.further_keys, name).key))
+        return _file_of(deployment, Secret(key_with(deployment.further_keys, name).key))
     if not deployment.key_is_sound:
         raise SettingsRefused(
             f".env: {Settings.vllm_api_key} is empty, too short, or has characters that files quote",
             hint="make one: dflash-deploy keys rotate",
         )
-    return KeyFile(deployment, deployment.is_private(), deployment.key)
+    return _file_of(deployment, deployment.key)
+
+
+def _file_of(deployment: Deployment, key: Secret) -> KeyFile:
+    return KeyFile(deployment.env_file, deployment.is_private(), key.fingerprint, deployment, key)
 
 
 def refuse_fleet(deployment: Deployment, command: str) -> None:

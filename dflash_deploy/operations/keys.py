@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated, Literal
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
@@ -18,17 +18,18 @@ from dflash_deploy.deployment.front import retire_key
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys import write_keys
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.key_file import key_with, refuse_fleet
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
-from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_as_running, plan_of, plan_to_stop
 from dflash_deploy.redact import Redactor, Secret, generate_key
 from dflash_deploy.runtime.select import runtime_for
-from dflash_deploy.serve.api_keys import NAMES, ApiKey, is_name, keys_in
+from dflash_deploy.serve.api_keys import NAMES, ApiKey, Scope, is_name, keys_in
 from dflash_deploy.serve.gateway.keys import METRICS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import PROBE_NAME
@@ -38,9 +39,7 @@ from dflash_deploy.startup.members import engine_endpoints, members_of
 from dflash_deploy.startup.rotate import Rotation, generation_status, is_up, rotate_running
 from dflash_deploy.startup.start import preflight
 
-if TYPE_CHECKING:
-    from dflash_deploy.serve.api_keys import Scope
-
+Limit = Annotated[int, Keywords(minimum=1)]
 
 BOTH_VALID = (
     ".env has the new key; engines that have not restarted still accept the old key: continue with `dflash-deploy up`"
@@ -48,35 +47,60 @@ BOTH_VALID = (
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """A key that was replaced. `rotation` has the proof that the old one is rejected; `None` if no engine ran."""
+class OldKeyStatus(Documented):
+    """HTTP status of a request with the old key; null if nothing answered."""
 
-    old: Deployment
-    new: Deployment
-    rotation: Rotation | None
+    before: HttpStatus | None
+    """Before the restart."""
+    after: HttpStatus | None
+    """After the restart: 401."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `keys rotate --json`.
 
-        It has fingerprints of both keys, but none of an old key that is too short: it could be guessed from that.
-        """
-        data: dict[str, object] = {
-            "file": str(self.new.env_file),
-            "fingerprint": self.new.key.fingerprint,
-            "old_fingerprint": self.old.key.fingerprint if self.old.key_is_sound else None,
-        }
-        if self.rotation is None:
-            return data | {"restarted": False, "proof": None}
-        ready = self.rotation.ready
-        return data | {
-            "restarted": True,
-            "proof": _proof(self.rotation),
-            "endpoint": f"{ready.endpoint}/v1",
-            "model": ready.model,
-            "runtime": ready.runtime,
-            "state": "ready",
-            "seconds": round(ready.seconds, 1),
-        }
+@dataclass(frozen=True)
+class NewKeyStatus(Documented):
+    """HTTP status of a request with the new key; null if nothing answered."""
+
+    after: HttpStatus | None
+    """After the restart: 200."""
+
+
+@dataclass(frozen=True)
+class KeyProof(Documented):
+    """The proof that the endpoint rejects the old key and accepts the new one."""
+
+    old_key: OldKeyStatus
+    """The answers to the old key."""
+    new_key: NewKeyStatus
+    """The answer to the new key."""
+
+
+@dataclass(frozen=True)
+class Replaced(Documented):
+    """A replaced API key. Neither key is in the document."""
+
+    file: Path
+    """Path of the file that has the key."""
+    fingerprint: Fingerprint
+    """The first 8 hexadecimal digits of the new key's SHA-256."""
+    old_fingerprint: Fingerprint | None
+    """The same of the old key; null if that was empty or too short."""
+    restarted: bool
+    """Whether an engine ran and was restarted with the new key."""
+    proof: KeyProof | None
+    """The proof; null if no engine ran."""
+    new: Hidden[Deployment]
+    also_in: Hidden[Sequence[str]]
+    """Other settings of `.env` that had the old key."""
+    endpoint: str | None = None
+    """Base URL for OpenAI clients; it ends with `/v1`. Missing, as the next ones, if no engine ran."""
+    model: str | None = None
+    """Name of the model in requests."""
+    runtime: RuntimeName | None = None
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    state: Literal["ready"] | None = None
+    """The engine has answered a request."""
+    seconds: Seconds | None = None
+    """Seconds from the beginning of the start to the first answer."""
 
 
 def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Replaced:
@@ -93,10 +117,31 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
             with engine_work(old, "keys rotate", reporter):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)
             record(rotation.deployment, "key", "keys rotate", "the API key was replaced; the engine restarted")
-            return Replaced(old, rotation.deployment, rotation)
+            return _replaced(old, rotation.deployment, rotation)
         new = old.with_new_key()
         record(new, "key", "keys rotate", "the API key was replaced")
-        return Replaced(old, new, None)
+        return _replaced(old, new, None)
+
+
+def _replaced(old: Deployment, new: Deployment, rotation: Rotation | None) -> Replaced:
+    # an old key that is too short could be guessed from its fingerprint
+    was = old.key.fingerprint if old.key_is_sound else None
+    begun = (new.env_file, new.key.fingerprint, was)
+    if rotation is None:
+        return Replaced(*begun, restarted=False, proof=None, new=new, also_in=old.settings_with_the_key)
+    ready = rotation.ready
+    return Replaced(
+        *begun,
+        restarted=True,
+        proof=KeyProof(OldKeyStatus(rotation.old_before, rotation.old_after), NewKeyStatus(rotation.new_after)),
+        new=new,
+        also_in=old.settings_with_the_key,
+        endpoint=f"{ready.endpoint}/v1",
+        model=ready.model,
+        runtime=ready.runtime,
+        state="ready",
+        seconds=round(ready.seconds, 1),
+    )
 
 
 def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
@@ -149,13 +194,6 @@ def _words(statuses: set[int | None]) -> str:
     return " and ".join(sorted(str(int(status)) if status else "no answer" for status in statuses))
 
 
-def _proof(rotation: Rotation) -> dict[str, dict[str, int | None]]:
-    return {
-        "old_key": {"before": rotation.old_before, "after": rotation.old_after},
-        "new_key": {"after": rotation.new_after},
-    }
-
-
 PROOF_WITHIN = 10.0
 """Seconds until a running gateway must have read a changed key: it checks the file with each request."""
 
@@ -164,51 +202,55 @@ PROBE_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True)
-class KeyChange:
-    """A key that was added or revoked. `status` is what the running endpoint answers it now; `None`: no engine runs."""
+class NamedKey(Documented):
+    """A further key, without its value."""
 
-    deployment: Deployment
-    key: ApiKey
-    status: int | None
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `keys add --json` and `keys revoke --json`; no key is in it."""
-        return {"file": str(self.deployment.env_file), **described(self.key), "status": self.status}
-
-
-@dataclass(frozen=True)
-class Keys:
-    """The further keys of a deployment."""
-
-    deployment: Deployment
-    keys: Sequence[ApiKey]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `keys list --json`; no key is in it."""
-        return {"file": str(self.deployment.env_file), "keys": [described(key) for key in self.keys]}
+    name: str
+    """Name of the key."""
+    scope: Scope
+    """What it opens. `infer`: routes that generate. `metrics`: GET /metrics. `all`: every route."""
+    in_flight: Limit | None
+    """Most requests at the same time; null without a limit."""
+    tokens_per_minute: Limit | None
+    """Most tokens read and generated within 60 s; null without a limit."""
+    fingerprint: Fingerprint
+    """The first 8 hexadecimal digits of the key's SHA-256."""
 
 
 @dataclass(frozen=True)
-class UsageByName:
-    """What each key used since the engine's start."""
+class KeyChange(NamedKey):
+    """A key that was added or revoked."""
+
+    file: Path
+    """Path of the file that has the keys."""
+    status: HttpStatus | None
+    """HTTP status of a request with this key now: 200 if it was added, 401 if revoked; null if no engine answers."""
+    deployment: Hidden[Deployment]
+
+
+@dataclass(frozen=True)
+class Keys(Documented):
+    """The further keys of the deployment."""
+
+    file: Path
+    """Path of the file that has the keys."""
+    keys: Sequence[NamedKey]
+    """The keys; empty if there are none."""
+
+
+@dataclass(frozen=True)
+class UsageByName(Documented):
+    """What all keys used since the start of the engine."""
 
     endpoint: str
-    usage: Sequence[KeyUsage]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `keys usage --json`."""
-        return {"endpoint": self.endpoint, "keys": [used.document() for used in self.usage]}
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    keys: Sequence[KeyUsage]
+    """The keys that were used, by name."""
 
 
-def described(key: ApiKey) -> dict[str, object]:
+def described(key: ApiKey) -> NamedKey:
     """A key without its value."""
-    return {
-        "name": key.name,
-        "scope": key.scope,
-        "in_flight": key.in_flight,
-        "tokens_per_minute": key.tokens_per_minute,
-        "fingerprint": Secret(key.key).fingerprint,
-    }
+    return NamedKey(key.name, key.scope, key.in_flight, key.tokens_per_minute, Secret(key.key).fingerprint)
 
 
 def add_key(
@@ -266,7 +308,7 @@ def with_key(before: Sequence[ApiKey], key: ApiKey) -> tuple[ApiKey, ...]:
 def list_keys(directory: Path) -> Keys:
     """The further keys of a deployment. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory, check=False)
-    return Keys(deployment, deployment.further_keys)
+    return Keys(deployment.env_file, [described(key) for key in deployment.further_keys])
 
 
 def usage_of_keys(directory: Path) -> UsageByName:
@@ -295,14 +337,18 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
     new = old.with_further_keys(keys)
     write_keys(new)
     if not _runs(new, adding=HTTPStatus.OK in expected):
-        return KeyChange(new, changed, None)
+        return _change(new, changed, None)
     status = answered_status(new, changed, expected)
     if status is not None and status not in expected:
         raise KeyNotReplaced(
             f"the endpoint answers the key `{changed.name}` with {status}; .env is changed",
             hint="the engine started before keys could change: `dflash-deploy restart`",
         )
-    return KeyChange(new, changed, status)
+    return _change(new, changed, status)
+
+
+def _change(deployment: Deployment, key: ApiKey, status: int | None) -> KeyChange:
+    return KeyChange(**vars(described(key)), file=deployment.env_file, status=status, deployment=deployment)
 
 
 def _runs(deployment: Deployment, *, adding: bool) -> bool:

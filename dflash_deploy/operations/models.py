@@ -8,46 +8,72 @@ from dataclasses import dataclass
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.read import Evidence
 from dflash_deploy.catalog.recipes import Offered, offered
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.document import Count, Documented, Hidden
 from dflash_deploy.errors import UnknownProfile
-from dflash_deploy.host.machine import read_facts
+from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.plan.choose import choose_profile
 from dflash_deploy.planning import UNREAD
 from dflash_deploy.rules.table import Candidate, survey, why_profile_does_not_fit
 
 
 @dataclass(frozen=True)
-class Models:
-    """Every target with its drafter, and whether it can be served on one hardware profile."""
+class ModelRow(Documented):
+    """One model: a target with its drafter."""
 
-    profile: Profile
-    candidates: tuple[Candidate, ...]
+    name: str
+    """Name, as `--model` takes it."""
+    title: str
+    """The model in words."""
+    target: str
+    """The target's repository on the Hugging Face Hub, or its path in the package."""
+    drafter: str
+    """The drafter's repository on the Hugging Face Hub, or its path in the package."""
+    bytes: Count
+    """Size of both on disk in bytes."""
+    engine: str | None
+    """Name of the engine release that would serve it; null if it is not compatible."""
+    compatible: bool
+    """Whether the profile can serve it."""
+    why_not: str
+    """Why it cannot; empty if it can."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `models list --json`."""
-        return {"profile": self.profile.name, "models": [_row(candidate) for candidate in self.candidates]}
+
+@dataclass(frozen=True)
+class Models(Documented):
+    """The models that the catalog knows."""
+
+    profile: str
+    """Name of the hardware profile that they were compared with."""
+    models: tuple[ModelRow, ...]
+    """All models, also those that are not compatible."""
+    title: Hidden[str]
+    """The machine of the profile, in words."""
+    candidates: Hidden[tuple[Candidate, ...]]
 
 
 def models(profile: str | None = None) -> Models:
     """The models of the catalog on a profile, or on that of this machine. Raises UnknownProfile."""
     catalog, facts = load_catalog(), read_facts()
     chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
-    return Models(chosen, tuple(survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values()))
+    candidates = tuple(survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values())
+    return Models(chosen.name, tuple(map(_row, candidates)), chosen.title, candidates)
 
 
-def _row(candidate: Candidate) -> dict[str, object]:
-    pair = candidate.pair
-    return {
-        "name": pair.name,
-        "title": pair.title,
-        "target": pair.target.repo or pair.target.bundled,
-        "drafter": pair.drafter.repo or pair.drafter.bundled,
-        "bytes": pair.target.bytes + pair.drafter.bytes,
-        "engine": candidate.plan.engine.name if candidate.plan and not candidate.why_not else None,
-        "compatible": not candidate.why_not,
-        "why_not": candidate.why_not,
-    }
+def _row(candidate: Candidate) -> ModelRow:
+    pair, plan = candidate.pair, candidate.plan
+    return ModelRow(
+        pair.name,
+        pair.title,
+        target=pair.target.repo or pair.target.bundled or "",
+        drafter=pair.drafter.repo or pair.drafter.bundled or "",
+        bytes=pair.target.bytes + pair.drafter.bytes,
+        engine=plan.engine.name if plan and not candidate.why_not else None,
+        compatible=not candidate.why_not,
+        why_not=candidate.why_not,
+    )
 
 
 @dataclass(frozen=True)
@@ -79,38 +105,52 @@ def model(name: str) -> ModelDetails:
 
 
 @dataclass(frozen=True)
-class ProfileFit:
-    """A hardware profile, and what this machine lacks for it; empty if it lacks nothing."""
+class ProfileFit(Documented):
+    """One hardware profile."""
 
-    profile: Profile
+    name: str
+    """Name, as `--profile` takes it."""
+    title: str
+    """The machine in words."""
+    pair: str
+    """Name of the model that it serves by default."""
+    engines: list[str]
+    """Names of the engine releases, in order of preference."""
+    evidence: Evidence
+    """`verified`: this project has run it. `reported`: the named source has. `untested`: no report is known."""
+    fits: bool
+    """Whether the profile fits this machine."""
     why_not: str
-
-    def row(self) -> dict[str, object]:
-        """The profile in `profiles list --json`."""
-        return {
-            "name": self.profile.name,
-            "title": self.profile.title,
-            "pair": self.profile.pair,
-            "engines": [choice.release for choice in self.profile.engines],
-            "evidence": self.profile.evidence.state,
-            "fits": not self.why_not,
-            "why_not": self.why_not,
-        }
+    """What this machine lacks for it; empty if it fits."""
 
 
-def profiles() -> tuple[ProfileFit, ...]:
+@dataclass(frozen=True)
+class Profiles(Documented):
+    """The hardware that the catalog knows."""
+
+    profiles: tuple[ProfileFit, ...]
+    """All hardware profiles."""
+
+
+def profiles() -> Profiles:
     """Every hardware profile of the catalog, after the one that is computed for this machine."""
     catalog, facts = load_catalog(), read_facts()
     every = dict(catalog.profiles)
     with suppress(UnknownProfile):
         own = choose_profile(facts, catalog)
         every = {own.name: own, **every} if own.name not in every else every
-    return tuple(ProfileFit(one, why_profile_does_not_fit(one, facts)) for one in every.values())
+    return Profiles(tuple(_fit(one, facts) for one in every.values()))
 
 
 def profile_fit(profile: Profile) -> ProfileFit:
     """Whether a profile fits this machine."""
-    return ProfileFit(profile, why_profile_does_not_fit(profile, read_facts()))
+    return _fit(profile, read_facts())
+
+
+def _fit(profile: Profile, facts: HostFacts) -> ProfileFit:
+    why_not = why_profile_does_not_fit(profile, facts)
+    engines = [choice.release for choice in profile.engines]
+    return ProfileFit(profile.name, profile.title, profile.pair, engines, profile.evidence.state, not why_not, why_not)
 
 
 def profile(name: str) -> tuple[Profile, tuple[EngineRelease, ...], tuple[Offered, ...]]:

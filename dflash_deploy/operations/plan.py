@@ -21,6 +21,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import FULL, not_written
 from dflash_deploy.deployment.lock import command_lock, locked
+from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
@@ -212,19 +213,21 @@ def check_new(deployment: Deployment) -> None:
 
 
 @dataclass(frozen=True)
-class Rendered:
-    """compose.yaml as `.env` has it. `changed` is false if it was so already."""
+class Rendered(Documented):
+    """The file that `render` wrote."""
 
-    deployment: Deployment
-    plan: Plan
+    file: Path
+    """Path of compose.yaml."""
     changed: bool
+    """Whether the file changed."""
+    plan: Hidden[Plan]
 
 
 def render(directory: Path) -> Rendered:
     """Write compose.yaml and the build context of the image from `.env`. Raises NoDeployment, SettingsRefused."""
     with locked(directory, "render") as deployment:
         made = plan_of(deployment)
-        return Rendered(deployment, made, write(deployment, made))
+        return Rendered(deployment.compose_file, write(deployment, made), made)
 
 
 NEARBY = 100

@@ -7,13 +7,14 @@ GGUF of a drafter's safetensors, with llama.cpp's own tools in its container.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import check_output
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import Count, Documented, Hidden
 from dflash_deploy.errors import BadInput, ConversionFailed, FilesMissing, NotPossible, PreflightRefused
 from dflash_deploy.host.machine import read_facts
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -26,7 +27,7 @@ from dflash_deploy.weights.ahead import read_hub_metadata
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, read_lock, write_lock
+from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (
     RequestedModel,
     export_weights,
@@ -42,29 +43,34 @@ from dflash_deploy.weights.source import Source
 
 
 @dataclass(frozen=True)
-class FetchedModel:
-    """One model on disk. `there`, `reused` and `fetched` count files: present, from the Hub client's cache, new."""
+class FetchedModel(Documented):
+    """One model on disk."""
 
-    role: str
+    role: Role
+    """What the model is for."""
     repo: str
+    """Repository id on the Hugging Face Hub."""
     commit: str
-    directory: str
-    bytes: int
-    there: int
-    reused: int
-    fetched: int
+    """Commit of the repository."""
+    directory: Path
+    """Directory that has the files."""
+    bytes: Count
+    """Size of all files in bytes."""
+    there: Count
+    """Files that were present already."""
+    reused: Count
+    """Files that came from the cache of the Hub client."""
+    fetched: Count
+    """Files that were downloaded."""
 
 
 @dataclass(frozen=True)
-class Pulled:
-    """The models of a deployment, all files present and verified. Empty if both come with dflash-deploy."""
+class Pulled(Documented):
+    """The models of the deployment, present and verified."""
 
-    lock_file: Path
+    lock_file: Hidden[Path]
     models: tuple[FetchedModel, ...]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `pull --json`."""
-        return {"models": [asdict(model) for model in self.models]}
+    """Target and drafter; empty if both come with dflash-deploy."""
 
 
 def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, reporter: Reporter = SILENT) -> Pulled:
@@ -121,7 +127,7 @@ def _without_network(
     return Pulled(
         deployment.directory / LOCK_FILE,
         tuple(
-            FetchedModel(one.role, model.repo, model.commit, str(one.directory), model.size, len(model.files), 0, 0)
+            FetchedModel(one.role, model.repo, model.commit, one.directory, model.size, len(model.files), 0, 0)
             for one, model in there
         ),
     )
@@ -206,7 +212,7 @@ def _size(lock: Lock) -> int:
 def _fetched(source: Source, requested: RequestedModel, lock: Lock, options: DownloadOptions) -> FetchedModel:
     model = lock.models[requested.role]
     done = fetch(source, model, requested.directory, options)
-    place = str(requested.directory)
+    place = requested.directory
     return FetchedModel(
         requested.role, model.repo, model.commit, place, model.size, done.there, done.reused, done.fetched
     )
@@ -222,18 +228,19 @@ def _refuse_mismatch(deployment: Deployment, ahead: HubMetadata) -> None:
 
 
 @dataclass(frozen=True)
-class Converted:
-    """A drafter as a GGUF. `form` is its quantization, `architecture` the one in its header, `title` the engine."""
+class Converted(Documented):
+    """The GGUF that `models convert gguf` wrote."""
 
     file: Path
-    bytes: int
+    """Path of the file."""
+    bytes: Count
+    """Size of the file in bytes."""
     architecture: str
+    """`general.architecture` in its header, which decides which engine reads it."""
     form: str
-    title: str
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `models convert gguf --json`."""
-        return {"file": str(self.file), "bytes": self.bytes, "architecture": self.architecture, "form": self.form}
+    """Quantization, such as `Q8_0`."""
+    title: Hidden[str]
+    """The engine that reads it, in words."""
 
 
 def convert_drafter(

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeVar, get_args
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.document import Documented
 from dflash_deploy.plan.memory import MemoryFit
 from dflash_deploy.plan.speed import Speed
 from dflash_deploy.serve.field import Field
@@ -97,18 +98,21 @@ def decided(field: Field[T], value: T, origin: str, reason: str, source: str = "
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a rule found in a plan. `up` refuses a plan with an `error`.
-
-    `message` says what was found, `why` why it matters, `fix` what to do.
-    """
+class Finding(Documented):
+    """What a rule found in the plan. `up` refuses a plan with a finding of severity `error`."""
 
     id: str
+    """Id of the rule, as in docs/reference/rules.md."""
     severity: Severity
+    """How serious it is: `up` refuses an `error`, shows a `warning`, and leaves out a `note`."""
     message: str
+    """What was found, with the values."""
     fix: str
+    """What to do."""
     source: str = ""
+    """Where the fact comes from; empty if it needs no source."""
     why: str = ""
+    """Why it matters; empty if the message says it."""
 
 
 @dataclass(frozen=True)

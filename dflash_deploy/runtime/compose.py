@@ -46,7 +46,7 @@ from dflash_deploy.runtime.domain import (
 )
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.runtime.several import Several
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import RuntimeName, Settings
 
 if TYPE_CHECKING:
     import docker
@@ -92,7 +92,9 @@ def compose_environment(environment: Mapping[str, str], written: Collection[str]
 def run_compose(deployment: Deployment, *command: str, narrate: Narrate | None = None) -> None:
     """Run Compose with the files of a deployment. Raises EngineNotReady with Compose's message."""
     environment = compose_environment(os.environ, deployment.values)
-    _run(deployment, command[0], compose_command(deployment, *command), deployment.directory, environment, narrate)
+    run_command(
+        deployment, command[0], compose_command(deployment, *command), deployment.directory, environment, narrate
+    )
 
 
 def remove_project(deployment: Deployment) -> None:
@@ -108,12 +110,12 @@ def remove_project(deployment: Deployment) -> None:
         by_name = ["docker", "compose", "--project-name", deployment.project_name, *down]
         try:
             # a directory without a Compose file, as are those above it
-            _run(deployment, "down", by_name, Path("/"), compose_environment(os.environ, _NAMES_A_FILE))
+            run_command(deployment, "down", by_name, Path("/"), compose_environment(os.environ, _NAMES_A_FILE))
         except EngineNotReady:
             raise problem from None
 
 
-def _run(
+def run_command(
     deployment: Deployment,
     verb: str,
     command: list[str],
@@ -121,7 +123,10 @@ def _run(
     environment: Mapping[str, str],
     narrate: Narrate | None = None,
 ) -> None:
-    """Run a call of Compose, pass on its lines as they come, and keep the last ones for the error."""
+    """Run a call of Compose in a place and pass on its lines as they come.
+
+    Raises EngineNotReady with the last ones; `verb` names the call.
+    """
     tail: deque[str] = deque(maxlen=20)
     redact = deployment.redact
     with subprocess.Popen(
@@ -160,7 +165,7 @@ _PHASES: Mapping[str, Phase] = {
 class ComposeRuntime:
     """One service of a deployment under Docker Compose: its only engine, one of several, their router, or the door."""
 
-    name = "compose"
+    name: RuntimeName = "compose"
 
     def __init__(self, deployment: Deployment, plan: Plan, service: str = "") -> None:
         """`service` is that of the engine if it is empty."""
@@ -497,7 +502,7 @@ def has_several(deployment: Deployment) -> bool:
 class ComposeSeveral(Several):
     """The whole of a Compose project with several engines. Only the door is published."""
 
-    name = "compose"
+    name: RuntimeName = "compose"
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
         super().__init__(deployment, plan)

@@ -23,6 +23,7 @@ from docker.errors import DockerException, ImageNotFound, create_api_error_from_
 from docker.types import DeviceRequest, Mount
 from docker.utils.socket import SocketError
 
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import DownloadFailed, EngineMissing
 from dflash_deploy.host.ask import LONGEST_WORDS, container_engine
 from dflash_deploy.runtime.log import shortened
@@ -256,12 +257,15 @@ class ImageFacts:
 
 
 @dataclass(frozen=True)
-class ImageCheck:
-    """One check of an image: whether it is good, and what was found."""
+class ImageCheck(Documented):
+    """One check of an image."""
 
     name: str
-    good: bool
+    """What was checked."""
+    passed: bool
+    """Whether the check passed."""
     saw: str
+    """What was found."""
 
 
 def read_image(tag: str) -> ImageFacts:

@@ -50,7 +50,7 @@ from dflash_deploy.serve.gateway.asgi import MIB
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
 from dflash_deploy.serve.router.files import DIRECTORY
 from dflash_deploy.serve.secrets import SECRETS_FILE
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.settings import RuntimeName, Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
@@ -66,7 +66,7 @@ STOP_GRACE = 45.0
 class NativeRuntime:
     """One deployment as a process. Its supervisor redacts the log and saves the exit code."""
 
-    name = "native"
+    name: RuntimeName = "native"
 
     def __init__(self, deployment: Deployment, plan: Plan, report: Report = log_damage) -> None:
         """`report` takes one line for each damaged state file."""
@@ -420,7 +420,7 @@ def has_several(deployment: Deployment) -> bool:
 class NativeSeveral(Several):
     """The whole of a native deployment with several engines."""
 
-    name = "native"
+    name: RuntimeName = "native"
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
         super().__init__(deployment, plan)

@@ -30,7 +30,6 @@ RUN_FILE, EXIT_FILE = "run.json", "exit.json"
 """Files in a state directory: the supervisor that was started last, and how its process ended."""
 
 ROUTER, DOOR = "router", "door"
-PROMETHEUS, ALERTMANAGER = "prometheus", "alertmanager"
 """State directories below `.dflash/` of what runs beside the engine. Their logs have their names."""
 
 _PROC = Path("/proc")
@@ -52,7 +51,7 @@ class Supervised:
 
 def log_name(state: Path) -> str:
     """The name of the log in a state directory."""
-    return f"{state.name if state.name in {ROUTER, DOOR, PROMETHEUS, ALERTMANAGER} else 'engine'}.log"
+    return f"{state.name if state.name in {ROUTER, DOOR} else 'engine'}.log"
 
 
 def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from dflash_deploy.serve.settings import RuntimeName
+
 Phase = Literal["absent", "running", "restarting", "exited", "paused"]
 
 Narrate = Callable[[str], None]
@@ -61,7 +63,7 @@ def last_state(line: str) -> str:
 class Runtime(Protocol):
     """The engine of one deployment. Secrets are redacted in every returned line."""
 
-    name: str
+    name: RuntimeName
 
     def preflight(self) -> None:
         """Raise EngineMissing if this runtime does not work on this machine."""

@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from dflash_deploy.checks.check import CheckStatus
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.plan.result import Severity
 
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(ge=0)]
@@ -19,30 +18,13 @@ AcceptanceLength = Annotated[float, Field(ge=1)]
 FailureCode = Annotated[int, Field(json_schema_extra={"enum": [int(code) for code in ExitCode if code]})]
 
 
-class Documented(TypedDict):
+class DocumentedDict(TypedDict):
     """The base of all types of `data`: the docstring of a property is its description in the schema."""
 
     __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)  # type: ignore[misc]
 
 
-class FindingData(Documented):
-    """What a rule found in the plan. `up` refuses a plan with a finding of severity `error`."""
-
-    id: str
-    """Id of the rule, as in docs/reference/rules.md."""
-    severity: Severity
-    """How serious it is: `up` refuses an `error`, shows a `warning`, and leaves out a `note`."""
-    message: str
-    """What was found, with the values."""
-    fix: str
-    """What to do."""
-    source: str
-    """Where the fact comes from; empty if it needs no source."""
-    why: str
-    """Why it matters; empty if the message says it."""
-
-
-class ErrorData(Documented):
+class ErrorData(DocumentedDict):
     """Why the command failed."""
 
     code: FailureCode
@@ -55,7 +37,7 @@ class ErrorData(Documented):
     """Lines for an issue, without secrets. Only with code 1, an unexpected error."""
 
 
-class CheckData(Documented):
+class CheckData(DocumentedDict):
     """One check of `test`."""
 
     name: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dflash_deploy.schemas.common import Count, Documented
+from dflash_deploy.schemas.common import Count, DocumentedDict
 
 
-class KnownFailureData(Documented):
+class KnownFailureData(DocumentedDict):
     """A known failure, found in a log."""
 
     id: str
@@ -22,7 +22,7 @@ class KnownFailureData(Documented):
     """Lines of the log that show it."""
 
 
-class ExplainData(Documented):
+class ExplainData(DocumentedDict):
     """What the log of an engine says, without secrets."""
 
     engine: str | None

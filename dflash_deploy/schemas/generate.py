@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from inspect import cleandoc, getsource
+from itertools import pairwise
+from textwrap import dedent
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import DataclassField, DataclassSchema
 
 from dflash_deploy.operations.document import SCHEMA
-from dflash_deploy.schemas.common import ErrorData, FindingData
+from dflash_deploy.plan.result import Finding
+from dflash_deploy.schemas.common import ErrorData
 from dflash_deploy.schemas.every import DOCUMENTS
 from dflash_deploy.schemas.running import ProgressData
 from dflash_deploy.schemas.table import PROGRESS, CommandData
@@ -41,6 +48,45 @@ def _generated(name: str) -> Schema:
     return head | whole
 
 
+class _Generate(GenerateJsonSchema):
+    """As `as_document` writes: a field of a dataclass with the default `None` is missing instead of null."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        if field["type"] == "dataclass-field":
+            return not _may_be_missing(field)
+        return super().field_is_required(field, total)
+
+    def dataclass_field_schema(self, schema: DataclassField) -> Schema:
+        inner: Any = schema["schema"]
+        if _may_be_missing(schema) and inner["schema"]["type"] == "nullable":
+            return self.generate_inner(inner["schema"]["schema"])
+        return super().dataclass_field_schema(schema)
+
+    def dataclass_schema(self, schema: DataclassSchema) -> Schema:
+        found = super().dataclass_schema(schema)
+        for kind in schema["cls"].__mro__[:-1]:
+            for name, text in _docstrings(kind):
+                if name in found["properties"]:
+                    found["properties"][name].setdefault("description", text)
+        return found
+
+
+def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
+    """Each field of a class itself that has a docstring below it, with the docstring."""
+    (defined,) = ast.parse(dedent(getsource(kind))).body
+    assert isinstance(defined, ast.ClassDef)  # noqa: S101 - for the types: it is the source of a class
+    for field, text in pairwise(defined.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match text:
+                case ast.Expr(value=ast.Constant(value=str(words))):
+                    yield field.target.id, cleandoc(words)
+
+
+def _may_be_missing(field: DataclassField) -> bool:
+    inner: Any = field["schema"]
+    return bool(inner["type"] == "default" and inner.get("default", ...) is None)
+
+
 def subschemas(schema: Schema) -> Iterator[Schema]:
     """A schema and all schemas in it, but not those that it refers to."""
     yield schema
@@ -59,6 +105,8 @@ def _tidy(schema: Schema) -> None:
     """Allow further properties, which a later release may have, and take out what says nothing of a document."""
     schema.pop("title", None)
     schema.pop("default", None)
+    if schema.get("format") == "path":
+        del schema["format"]
     if text := schema.get("description"):
         # those of the catalog are also the comments of its example
         schema["description"] = text[0].upper() + text[1:].rstrip(".") + "."
@@ -67,13 +115,15 @@ def _tidy(schema: Schema) -> None:
 
 
 def _progress() -> Schema:
-    return TypeAdapter(ProgressData).json_schema(mode="serialization")
+    return TypeAdapter(ProgressData).json_schema(mode="serialization", schema_generator=_Generate)
 
 
 def _document(name: str, known: CommandData) -> Schema:
     """The envelope around `data`. A command that succeeded has a result and no error."""
-    types = (*known.done, *known.failed, FindingData, ErrorData)
-    found, defs = TypeAdapter.json_schemas([(type_, "serialization", TypeAdapter(type_)) for type_ in types])
+    types = (*known.done, *known.failed, Finding, ErrorData)
+    mode: Literal["serialization"] = "serialization"
+    adapters = [(type_, mode, TypeAdapter[Any](type_)) for type_ in types]
+    found, defs = TypeAdapter.json_schemas(adapters, schema_generator=_Generate)
     refs = {type_: found[type_, "serialization"] for type_ in types}
     done = [refs[type_] for type_ in known.done]
     failed = [refs[type_] for type_ in known.failed]
@@ -87,7 +137,7 @@ def _document(name: str, known: CommandData) -> Schema:
         },
         "findings": {
             "type": "array",
-            "items": refs[FindingData],
+            "items": refs[Finding],
             "description": "What the rules found in the plan; empty for a command that makes no plan.",
         },
         "error": {

@@ -7,14 +7,14 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds, Share
+from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds, Share
 
 Milliseconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 Ratio = Annotated[float, Field(ge=0)]
 
 
-class TestData(Documented):
+class TestData(DocumentedDict):
     """The result of `test`."""
 
     checks: list[CheckData]
@@ -29,7 +29,7 @@ class TestData(Documented):
     """Tokens per second of one request, prompt included; null if it was not measured."""
 
 
-class BenchMeasuredData(Documented):
+class BenchMeasuredData(DocumentedDict):
     """What `bench` measured, and how."""
 
     endpoint: NotRequired[str]
@@ -64,7 +64,7 @@ class BenchMeasuredData(Documented):
     """Longest answer in tokens, unless a prompt has its own length."""
 
 
-class WorkloadData(Documented):
+class WorkloadData(DocumentedDict):
     """A set of prompts."""
 
     name: str
@@ -75,7 +75,7 @@ class WorkloadData(Documented):
     """Number of prompts."""
 
 
-class SpreadData(Documented):
+class SpreadData(DocumentedDict):
     """The distribution of a time, in milliseconds."""
 
     mean: Milliseconds
@@ -96,7 +96,7 @@ class SpreadData(Documented):
     """Maximum."""
 
 
-class CountedData(Documented):
+class CountedData(DocumentedDict):
     """The engine's own counters during the measurement."""
 
     drafts: Count
@@ -109,7 +109,7 @@ class CountedData(Documented):
     """Accepted tokens by position in the draft, the first position first; empty if the engine has no such counters."""
 
 
-class RowData(Documented):
+class RowData(DocumentedDict):
     """One workload at one concurrency. Rates are those of all requests together, prompts included."""
 
     workload: str
@@ -156,7 +156,7 @@ class RowData(Documented):
     """The engine's own counters; null if it has none."""
 
 
-class BesideData(Documented):
+class BesideData(DocumentedDict):
     """A published measurement, beside the most similar one of this run. Rates are tokens/s of all requests together."""
 
     workload: str
@@ -185,7 +185,7 @@ class BesideData(Documented):
     """Here: tokens per step; null if it was not measured."""
 
 
-class BenchData(Documented):
+class BenchData(DocumentedDict):
     """The result of `bench`. `--save` writes the same `data`."""
 
     measured: BenchMeasuredData

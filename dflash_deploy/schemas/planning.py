@@ -7,15 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.doctor.check import Status as DoctorStatus
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds
+from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, Rate, Seconds
 
 RateRange = Annotated[list[Rate], Field(min_length=2, max_length=2)]
 LengthRange = Annotated[list[AcceptanceLength], Field(min_length=2, max_length=2)]
 
 
-class SettingData(Documented):
+class SettingData(DocumentedDict):
     """One setting of the plan."""
 
     name: str
@@ -30,7 +29,7 @@ class SettingData(Documented):
     """Document or measurement behind the reason; empty if there is none."""
 
 
-class MemoryData(Documented):
+class MemoryData(DocumentedDict):
     """The estimated memory of one GPU, or of the machine for an engine on the processor."""
 
     budget_bytes: Count
@@ -59,7 +58,7 @@ class MemoryData(Documented):
     """Bytes that remain for the system if the GPU uses the same memory; `null` if it does not."""
 
 
-class ExpectedSpeedData(Documented):
+class ExpectedSpeedData(DocumentedDict):
     """What the speed model expects at one concurrency. A range has two numbers, the lowest and the highest."""
 
     concurrency: Count
@@ -72,7 +71,7 @@ class ExpectedSpeedData(Documented):
     """Acceptance length behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
 
 
-class SpeedData(Documented):
+class SpeedData(DocumentedDict):
     """The speed to expect on this machine."""
 
     expected: list[ExpectedSpeedData]
@@ -83,7 +82,7 @@ class SpeedData(Documented):
     """What the last `tune` found about the target's MTP head, in words; null if it did not measure it."""
 
 
-class AskedData(Documented):
+class AskedData(DocumentedDict):
     """What the engine says about the plan, asked without weights (`--ask-engine`)."""
 
     engine: str
@@ -98,7 +97,7 @@ class AskedData(Documented):
     """Duration of the question in seconds."""
 
 
-class PlanData(Documented):
+class PlanData(DocumentedDict):
     """What `plan` decides, and why."""
 
     profile: str
@@ -121,7 +120,7 @@ class PlanData(Documented):
     """What the engine says about the plan; null without `--ask-engine`."""
 
 
-class InitData(Documented):
+class InitData(DocumentedDict):
     """The deployment that `init` wrote."""
 
     directory: str
@@ -134,34 +133,3 @@ class InitData(Documented):
     """Name of the engine release."""
     runtime: RuntimeName
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-
-
-class RenderData(Documented):
-    """The file that `render` wrote."""
-
-    file: str
-    """Path of compose.yaml."""
-    changed: bool
-    """Whether the file changed."""
-
-
-class DoctorCheckData(Documented):
-    """One check of `doctor`."""
-
-    name: str
-    """Name of the check."""
-    status: DoctorStatus
-    """`no`: `up` would fail. `warning`: `up` may fail, or the check cannot decide. `skipped`: nothing to check."""
-    saw: str
-    """What was found, with the values."""
-    fix: str
-    """What to do if the status is not `ok`; empty if nothing is known."""
-    seconds: Seconds
-    """Duration of the check in seconds."""
-
-
-class DoctorData(Documented):
-    """What `doctor` found."""
-
-    checks: list[DoctorCheckData]
-    """All checks, in the order in which they ran."""

@@ -7,10 +7,10 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field
 
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, Documented, Rate, Seconds
+from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds
 
 
-class FixedData(Documented):
+class FixedData(DocumentedDict):
     """What `--fix` changed in `.env`."""
 
     failure: str
@@ -21,7 +21,7 @@ class FixedData(Documented):
     """Path of `.env` as it was before."""
 
 
-class UpData(Documented):
+class UpData(DocumentedDict):
     """An engine that answers."""
 
     endpoint: str
@@ -46,7 +46,7 @@ class UpData(Documented):
     """The quick checks of `test`, with which `up` ends."""
 
 
-class WorkerData(Documented):
+class WorkerData(DocumentedDict):
     """An engine that computes for rank 0 and answers no requests itself."""
 
     rank: Annotated[int, Field(ge=1)]
@@ -61,7 +61,7 @@ class WorkerData(Documented):
     """Whether the engine was started; false if it was running already."""
 
 
-class DiagnosisData(Documented):
+class DiagnosisData(DocumentedDict):
     """Why the engine did not become ready."""
 
     failure: str | None
@@ -74,7 +74,7 @@ class DiagnosisData(Documented):
     """What `--fix` changed before this failure; missing if it changed nothing."""
 
 
-class RestartData(Documented):
+class RestartData(DocumentedDict):
     """An engine that answers, after `restart`."""
 
     endpoint: str
@@ -85,7 +85,7 @@ class RestartData(Documented):
     """Seconds from the beginning of the start to the first answer."""
 
 
-class RollbackData(Documented):
+class RollbackData(DocumentedDict):
     """An engine that answers, after `rollback`."""
 
     changed: list[str]
@@ -96,16 +96,7 @@ class RollbackData(Documented):
     """The engine has answered a request."""
 
 
-class DownData(Documented):
-    """What `down` did."""
-
-    stopped: bool
-    """Whether an engine was stopped; false if none was running."""
-    runtime: RuntimeName
-    """What ran the engine: containers (`compose`) or a process on this machine (`native`)."""
-
-
-class ReplicaData(Documented):
+class ReplicaData(DocumentedDict):
     """One of several engines."""
 
     replica: Annotated[int, Field(ge=1)]
@@ -128,7 +119,7 @@ class ReplicaData(Documented):
     """Requests that it is answering; null if it does not say."""
 
 
-class FrontData(Documented):
+class FrontData(DocumentedDict):
     """A process in front of the engine, or of several."""
 
     state: Literal["absent", "running", "restarting", "exited", "paused"]
@@ -139,7 +130,7 @@ class FrontData(Documented):
     """Why the door has no certificate that clients accept."""
 
 
-class StatusData(Documented):
+class StatusData(DocumentedDict):
     """What is true of the deployment now. A property that does not apply to the state is missing or null."""
 
     endpoint: str
@@ -196,7 +187,7 @@ class StatusData(Documented):
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
 
 
-class StatusUrlData(Documented):
+class StatusUrlData(DocumentedDict):
     """What an endpoint without a deployment says (`--url`)."""
 
     endpoint: str
@@ -215,7 +206,7 @@ class StatusUrlData(Documented):
     """Acceptance length of all requests since the engine started, in tokens per step; missing if unknown."""
 
 
-class EventData(Documented):
+class EventData(DocumentedDict):
     """Something that happened."""
 
     at: str
@@ -228,7 +219,7 @@ class EventData(Documented):
     """What happened, in words. The text may change."""
 
 
-class HistoryData(Documented):
+class HistoryData(DocumentedDict):
     """What happened in a time: the data of `status --since`."""
 
     since: str
@@ -239,7 +230,7 @@ class HistoryData(Documented):
     """Whether alerts are among it: Prometheus runs and answers."""
 
 
-class ProgressData(Documented):
+class ProgressData(DocumentedDict):
     """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
 
     event: Literal["progress"]

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.operations import connect, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
-from dflash_deploy.schemas import explaining, images, keys, listing, measuring, planning, running, tuning, weights
+from dflash_deploy.operations.doctor import Examined
+from dflash_deploy.operations.down import Stopped
+from dflash_deploy.operations.key_file import KeyFile
+from dflash_deploy.operations.plan import Rendered
+from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -31,17 +36,17 @@ class CommandData:
 CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,)),
     "plan": CommandData((planning.PlanData,)),
-    "doctor": CommandData((planning.DoctorData,)),
+    "doctor": CommandData((Examined,)),
     "pull": CommandData(
         (
-            weights.PullData,
+            pull.Pulled,
             weights.PullWrongData,
             weights.PullMovedData,
             weights.PullToData,
             weights.PullFromData,
         )
     ),
-    "render": CommandData((planning.RenderData,)),
+    "render": CommandData((Rendered,)),
     "up": CommandData((running.UpData, running.WorkerData), (running.DiagnosisData,), streams=True),
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
@@ -49,23 +54,23 @@ CORE: Mapping[str, CommandData] = {
     "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
-    "connect": CommandData((images.ConnectData, images.ConnectClientData)),
+    "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
     "explain": CommandData((explaining.ExplainData,)),
-    "down": CommandData((running.DownData,)),
-    "profiles list": CommandData((listing.ProfilesListData,)),
+    "down": CommandData((Stopped,)),
+    "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
-    "models list": CommandData((listing.ModelsListData,)),
+    "models list": CommandData((models.Models,)),
     "models show": CommandData((listing.ModelsShowData,)),
-    "models convert gguf": CommandData((weights.ConvertData,)),
-    "keys show": CommandData((keys.KeysShowData,)),
-    "keys add": CommandData((keys.KeyChangeData,)),
-    "keys revoke": CommandData((keys.KeyChangeData,)),
-    "keys list": CommandData((keys.KeysListData,)),
-    "keys usage": CommandData((keys.KeysUsageData,)),
-    "keys rotate": CommandData((keys.KeysRotateData,), streams=True),
-    "image build": CommandData((images.ImageBuildData,)),
-    "image verify": CommandData((images.ImageVerifyData,)),
-    "image digest": CommandData((images.ImageDigestData,)),
+    "models convert gguf": CommandData((pull.Converted,)),
+    "keys show": CommandData((KeyFile,)),
+    "keys add": CommandData((keys.KeyChange,)),
+    "keys revoke": CommandData((keys.KeyChange,)),
+    "keys list": CommandData((keys.Keys,)),
+    "keys usage": CommandData((keys.UsageByName,)),
+    "keys rotate": CommandData((keys.Replaced,), streams=True),
+    "image build": CommandData((image.Image,)),
+    "image verify": CommandData((image.Verified,)),
+    "image digest": CommandData((image.Digest,)),
 }
 """Every command of the core with `--json`, by its full name."""

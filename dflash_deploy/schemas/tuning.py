@@ -7,12 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, Rate, Seconds, Share
+from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, Rate, Seconds, Share
 from dflash_deploy.schemas.measuring import Positive, Ratio, RowData, WorkloadData
 from dflash_deploy.tuning.choose import Kind
 
 
-class TuneMeasuredData(Documented):
+class TuneMeasuredData(DocumentedDict):
     """What `tune` measured, and how."""
 
     profile: str
@@ -41,7 +41,7 @@ class TuneMeasuredData(Documented):
     """Seconds of each restart of the engine."""
 
 
-class PointData(Documented):
+class PointData(DocumentedDict):
     """One setting at one concurrency, as measured."""
 
     draft_tokens: Count
@@ -62,7 +62,7 @@ class PointData(Documented):
     """Time of one step in seconds."""
 
 
-class StepTimeData(Documented):
+class StepTimeData(DocumentedDict):
     """The time of one step at one concurrency: a line through the measured numbers of draft tokens."""
 
     streams: Positive
@@ -73,7 +73,7 @@ class StepTimeData(Documented):
     """Further seconds for each draft token."""
 
 
-class OptionData(Documented):
+class OptionData(DocumentedDict):
     """Settings that can be proposed, with their predicted speed."""
 
     kind: Kind
@@ -92,7 +92,7 @@ class OptionData(Documented):
     """Geometric mean of `rates`."""
 
 
-class HeadData(Documented):
+class HeadData(DocumentedDict):
     """The best setting of the target's MTP head, compared with the best one of the drafter."""
 
     head: str
@@ -111,7 +111,7 @@ class HeadData(Documented):
     """The comparison in words. The text may change."""
 
 
-class TriedData(Documented):
+class TriedData(DocumentedDict):
     """One setting as measured."""
 
     title: str
@@ -122,7 +122,7 @@ class TriedData(Documented):
     """One row for each concurrency, in rising order."""
 
 
-class VerdictData(Documented):
+class VerdictData(DocumentedDict):
     """The measured proposal compared with the present settings."""
 
     gain: Ratio
@@ -135,7 +135,7 @@ class VerdictData(Documented):
     """Whether the gain is larger than noise."""
 
 
-class SequencesData(Documented):
+class SequencesData(DocumentedDict):
     """Another MAX_NUM_SEQS, as measured."""
 
     count: Positive
@@ -148,7 +148,7 @@ class SequencesData(Documented):
     """The other one compared with the present one."""
 
 
-class TunedData(Documented):
+class TunedData(DocumentedDict):
     """The result of `tune`. `.dflash/tune.json` has the same `data`."""
 
     measured: TuneMeasuredData
@@ -181,7 +181,7 @@ class TunedData(Documented):
     """Whether they were written into `.env`."""
 
 
-class TuneStepData(Documented):
+class TuneStepData(DocumentedDict):
     """One setting that `tune` would measure."""
 
     title: str
@@ -190,7 +190,7 @@ class TuneStepData(Documented):
     """The lines of `.env` that would be changed for it, by name."""
 
 
-class TunePlanData(Documented):
+class TunePlanData(DocumentedDict):
     """What `tune --dry-run` would measure."""
 
     workload: WorkloadData

@@ -42,7 +42,7 @@ from dflash_deploy.weights.check import check_weights
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
-    from dflash_deploy.plan.result import Plan
+    from dflash_deploy.plan.result import Plan, RuntimeName
     from dflash_deploy.runtime.protocol import EngineState, Narrate, Runtime
 
 
@@ -414,7 +414,7 @@ class Ready:
 
     endpoint: str
     model: str
-    runtime: str
+    runtime: RuntimeName
     changed: bool
     seconds: float
     first_answer: Completion

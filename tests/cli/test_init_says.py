@@ -66,3 +66,14 @@ def test_the_next_command_and_what_force_changed_are_printed_as_they_are(tmp_pat
     assert "DFLASH_PORT: 8123 -> 8000" in again
     assert f"{tmp_path / 'demo' / '.env.last'} has the settings as they were" in again
     assert "VLLM_API_KEY:" not in again
+
+
+def test_a_clone_of_the_project_gets_no_deployment(tmp_path: Path) -> None:
+    source = tmp_path / "dflash_deploy" / "cli" / "init.py"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    refused = dflash("init", "--profile", "cpu", at=tmp_path)
+    assert refused.code is ExitCode.USAGE
+    assert "hint: name a directory for the deployment: dflash-deploy init --dir ~/dflash" in refused.err
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dflash_deploy"]
+    dflash("init", "--profile", "cpu", "--dir", "box", at=tmp_path).succeeded()

@@ -25,6 +25,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "test": (),
     "bench": (),
     "tune": (),
+    "ask": ("Why?",),
+    "chat": (),
     "connect": ("curl",),
     "open": (),
     "status": (),
@@ -69,7 +71,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
     "export production-stack": (),
     "monitor export": ("exported",),
-    "monitor up": ("--port", "1"),
+    "monitor up": (),
     "monitor down": (),
     "monitor status": (),
     "monitor test": (),
@@ -78,6 +80,8 @@ VERBS: dict[str, tuple[str, ...]] = {
 """Every verb, with what it needs to do something where no engine runs."""
 
 WITHOUT_DIRECTORY = (
+    # it refuses to start without a terminal
+    "chat",
     "profiles",
     "models",
     "schema",
@@ -91,7 +95,7 @@ WITHOUT_DIRECTORY = (
 BROKEN = """
 import sys
 import dflash_deploy.catalog.load, dflash_deploy.rules.table, dflash_deploy.runtime.select
-import dflash_deploy.deployment.dotenv, dflash_deploy.features.monitoring.programs
+import dflash_deploy.deployment.dotenv, dflash_deploy.features.monitoring.operations
 import dflash_deploy.deployment.directory, dflash_deploy.operations.keys
 
 def fall(*_, **__):
@@ -110,9 +114,8 @@ falls_everywhere(dflash_deploy.rules.table.plan_deployment)
 dflash_deploy.deployment.directory.Deployment.is_private = fall
 dflash_deploy.operations.keys.locked = fall
 dflash_deploy.operations.keys.Keys = fall
-dflash_deploy.features.monitoring.programs.MonitoringProcess.state = fall
-falls_everywhere(dflash_deploy.features.monitoring.programs.address_of)
-dflash_deploy.features.monitoring.programs.MonitoringProcess.down = fall
+falls_everywhere(dflash_deploy.features.monitoring.operations.address_of)
+falls_everywhere(dflash_deploy.features.monitoring.operations.monitoring_folder)
 """
 """Parts of the command fail for a reason nobody foresaw, whose words hold the key."""
 

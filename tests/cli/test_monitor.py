@@ -1,7 +1,7 @@
 """`monitor export`: files that promtool accepts, with a key that is in one of them only."""
 
 import json
-import socket
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ import yaml
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.features.monitoring.export import note_older_door, scraped
-from dflash_deploy.features.monitoring.files import ScrapeTargets
+from dflash_deploy.features.monitoring.project import ScrapeTargets, note_older_door, scraped
 from dflash_deploy.operations.bench import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.key_file import key
 from dflash_deploy.plan.replicas import router_metrics_port
@@ -20,7 +19,7 @@ from dflash_deploy.planning import plan_of
 from tests.support.bench_figures import figures, keep, keep_baseline, settings_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
-from tests.support.debian import monitoring_path, program
+from tests.support.debian import program
 from tests.support.ports import free_port
 from tests.support.serving import Quiet, listening
 
@@ -33,7 +32,7 @@ def deployment(tmp_path: Path) -> Path:
 
 
 def test_promtool_accepts_what_is_exported(deployment: Path, tmp_path: Path) -> None:
-    ran = dflash("monitor", "export", "../out", "--node", "127.0.0.1:9100", "--json", at=deployment).succeeded()
+    ran = dflash("monitor", "export", "../out", "--json", at=deployment).succeeded()
     data = ran.document["data"]
     assert data["key_added"]
     out = tmp_path / "out"
@@ -148,12 +147,12 @@ def test_a_baseline_of_another_deployment_is_named_and_not_taken(deployment: Pat
     assert yaml.safe_load((tmp_path / "out" / "baseline.yaml").read_text()) == {"groups": []}
 
 
-@pytest.mark.parametrize("name", ["docker-compose.yaml", "prometheus.yml", "alerts.yaml", "alertmanager.yml"])
+@pytest.mark.parametrize("name", ["docker-compose.yaml", "prometheus.yml", "alerts.yaml", ".env"])
 def test_a_file_of_a_person_is_not_replaced(deployment: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text("mine: true\n")
-    ran = dflash("monitor", "export", str(out), "--compose", "--ntfy", "https://ntfy.sh/topic", at=deployment)
+    ran = dflash("monitor", "export", str(out), at=deployment)
     assert ran.code is ExitCode.USAGE
     assert f"{name} exists, and `monitor export` did not write it" in ran.err
     assert [path.name for path in out.iterdir()] == [name]
@@ -161,34 +160,38 @@ def test_a_file_of_a_person_is_not_replaced(deployment: Path, tmp_path: Path, na
     assert not Deployment(deployment).further_keys
 
 
-def test_the_address_of_a_receiver_from_a_file_is_in_its_configuration_only(deployment: Path, tmp_path: Path) -> None:
-    out, secret = tmp_path / "out", "https://example.com/a-secret-address"
-    (tmp_path / "url").write_text(f"{secret}\n")
-    (tmp_path / "token").write_text("a-token\n")
-    options = ("--webhook-file", "../url", "--webhook-token-file", "../token")
-    ran = dflash("monitor", "export", str(out), "--compose", *options, at=deployment).succeeded()
-    assert secret not in ran.out + ran.err
-    assert [path.name for path in out.rglob("*") if path.is_file() and secret in path.read_text()] == [
-        "alertmanager.yml"
-    ]
-    assert (out / "webhook.token").exists()
-    # a receiver that is no longer named leaves no key
-    dflash("monitor", "export", str(out), "--compose", at=deployment).succeeded()
-    assert not {"alertmanager.yml", "webhook.token"} & {path.name for path in out.iterdir()}
+def test_the_files_of_a_deployment_are_not_replaced(deployment: Path) -> None:
+    ran = dflash("monitor", "export", ".", at=deployment)
+    assert ran.code is ExitCode.USAGE
+    assert ".env exists, and `monitor export` did not write it" in ran.err
+
+
+def test_receivers_and_ports_are_kept_and_a_changed_file_is_noticed(deployment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    dflash("monitor", "export", str(out), at=deployment).succeeded()
+    receivers, ports = out / "alertmanager" / "alertmanager.yml", out / ".env"
+    kept = {path: path.read_text() for path in (ports, out / "grafana.password")}
+    dflash("monitor", "export", str(out), at=deployment).succeeded()
+    assert {path: path.read_text() for path in kept} == kept
+    receivers.write_text("mine: true\n")
+    ports.write_text(ports.read_text().replace("NODE_PORT=9100", "NODE_PORT=9200"))
+    dflash("monitor", "export", str(out), at=deployment).succeeded()
+    assert receivers.read_text() == "mine: true\n"
+    assert "NODE_PORT=9200" in ports.read_text()
+    assert "127.0.0.1:9200" in (out / "prometheus.yml").read_text()
+    digests = {re.findall("(?m)^FILES=(.+)", text)[0] for text in (kept[ports], ports.read_text())}
+    assert len(digests) == 2
+    ports.write_text(ports.read_text().replace("NODE_PORT=9200", "NODE_PORT=box"))
+    refused = dflash("monitor", "export", str(out), at=deployment)
+    assert refused.code is ExitCode.USAGE
+    assert "NODE_PORT=`box` is not a valid port" in refused.err
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("out", "--node", "http://box:9100"), "`http://box:9100` is not a valid address"),
-        (("out", "--gpu", "box"), "`box` is not a valid address"),
-        (("out", "--blackbox", "box"), "`box` is not a valid address"),
-        ((".dflash/out",), "is a directory of a deployment"),
-        ((".env/out",), "cannot be written"),
-    ],
+    ("out", "said"), [(".dflash/out", "is a directory of a deployment"), (".env/out", "cannot be written")]
 )
-def test_what_cannot_be_written_is_a_usage_error(deployment: Path, options: tuple[str, ...], said: str) -> None:
-    ran = dflash("monitor", "export", *options, at=deployment)
+def test_what_cannot_be_written_is_a_usage_error(deployment: Path, out: str, said: str) -> None:
+    ran = dflash("monitor", "export", out, at=deployment)
     assert ran.code is ExitCode.USAGE
     assert said in ran.err
     assert not Deployment(deployment).further_keys
@@ -227,7 +230,7 @@ def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
 
 def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_path: Path) -> None:
     edit_env(deployment, DFLASH_DOMAIN="box.internal")
-    dflash("monitor", "export", str(tmp_path / "out"), "--blackbox", "127.0.0.1:9115", at=deployment).succeeded()
+    dflash("monitor", "export", str(tmp_path / "out"), at=deployment).succeeded()
     document = yaml.safe_load((tmp_path / "out" / "prometheus.yml").read_text())
     (endpoint,) = (job for job in document["scrape_configs"] if job["job_name"] == "dflash-endpoint")
     assert endpoint["params"]["target"] == ["https://box.internal/health"]
@@ -238,31 +241,10 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("up",), ExitCode.PREFLIGHT, "Prometheus is not installed"),
-        (("up", "--node", "nonsense"), ExitCode.USAGE, "`nonsense` is not a valid address"),
-        (("up", "--gpu", "box:99999"), ExitCode.USAGE, "`box:99999` is not a valid address"),
-        (("up", "--webhook", "box"), ExitCode.USAGE, "the webhook is not a valid URL"),
-        (("up", "--webhook", "http://"), ExitCode.USAGE, "the webhook is not a valid URL"),
-        (("up", "--webhook", "http://box:99999/"), ExitCode.USAGE, "the webhook is not a valid URL"),
-        (("up", "--webhook", "http://box/\x01"), ExitCode.USAGE, "the webhook is not a valid URL"),
-        (("up", "--webhook-file", "compose.yaml"), ExitCode.USAGE, "has several lines or control characters"),
-        (("up", "--webhook", "http://box", "--webhook-file", "a"), ExitCode.USAGE, "--webhook-file exclude each other"),
-        (("up", "--ntfy-file", "none"), ExitCode.USAGE, "none does not exist"),
-        (("up", "--ntfy", "https://ntfy.sh/a#b"), ExitCode.USAGE, "has a `#` after its topic"),
-        (("up", "--mail", "a@b", "--smtp", "box:99999"), ExitCode.USAGE, "`box:99999` is not a valid mail server"),
-        (("up", "--mail", "a@b", "--smtp", "u:pw@box:25"), ExitCode.USAGE, "the mail server is not valid"),
-        (("up", "--ntfy", "https://ntfy.sh"), ExitCode.USAGE, "the ntfy URL has no topic"),
-        (("up", "--ntfy-token-file", ".env"), ExitCode.USAGE, "--ntfy-token-file has no --ntfy"),
-        (("up", "--mail", "owner"), ExitCode.USAGE, "`owner` is not a valid mail address"),
-        (("up", "--mail", "a@b", "--smtp", "box"), ExitCode.USAGE, "`box` is not a valid mail server"),
-        (("up", "--mail", "a@b", "--smtp-user", "a"), ExitCode.USAGE, "--smtp-password-file belong together"),
-        (("up", "--smtp", "box:25"), ExitCode.USAGE, "mail has no address to send to"),
-        (
-            ("up", "--mail", "a@b", "--smtp-user", "a", "--smtp-password-file", "none"),
-            ExitCode.USAGE,
-            "none does not exist",
-        ),
-        (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent: nothing is monitored"),
+        (("up",), ExitCode.PREFLIGHT, "Docker is not installed"),
+        (("up", "--ntfy", "https://ntfy.sh/topic"), ExitCode.USAGE, "receivers of alerts are in"),
+        (("up", "--port", "9091"), ExitCode.USAGE, "ports are in `.dflash/monitor/.env`"),
+        (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent"),
         (("silence", "--for", "2h"), ExitCode.USAGE, "Alertmanager does not run"),
         (("silence", "--for", "2 weeks"), ExitCode.USAGE, "`--for 2 weeks` is not valid"),
         (("silence", "--for", "31d"), ExitCode.USAGE, "a duration from 1s to 30d"),
@@ -284,25 +266,7 @@ def test_what_cannot_run_is_an_error_with_a_hint(
 
 def test_that_nothing_runs_is_not_an_error(deployment: Path) -> None:
     data = dflash("monitor", "status", "--json", at=deployment).succeeded().document["data"]
-    assert data == {"prometheus": "", "alertmanager": "", "targets": [], "firing": [], "receivers": []}
+    addresses = {"prometheus": "", "alertmanager": "", "grafana": ""}
+    assert data == {**addresses, "targets": [], "firing": [], "receivers": []}
     assert "does not run" in dflash("monitor", "status", at=deployment).succeeded().out
     assert not dflash("monitor", "down", "--json", at=deployment).succeeded().document["data"]["stopped"]
-
-
-def test_a_port_that_is_taken_is_said_before_anything_starts(deployment: Path) -> None:
-    path = monitoring_path()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        port = str(listener.getsockname()[1])
-        ran = dflash("monitor", "up", "--port", port, at=deployment, environment={"PATH": path})
-        both = ("--port", str(free_port()), "--alert-port", port, "--webhook", "http://127.0.0.1:1")
-        second = dflash("monitor", "up", *both, at=deployment, environment={"PATH": path})
-    assert (ran.code, second.code) == (ExitCode.PREFLIGHT, ExitCode.PREFLIGHT)
-    assert f"port {port} for Prometheus is taken" in ran.err
-    assert f"port {port} for Alertmanager is taken" in second.err
-    same = dflash("monitor", "up", "--port", port, *both[2:], at=deployment, environment={"PATH": path})
-    assert same.code is ExitCode.USAGE
-    # nothing is half-written
-    assert not Deployment(deployment).further_keys
-    assert not (deployment / ".dflash" / "monitor").exists()

@@ -30,7 +30,7 @@ def engine_tokens(server: Server) -> Counter[str]:
 
 
 def by_name(server: Server) -> Mapping[str, Counter[str]]:
-    usage = usage_of_keys(server.directory).usage
+    usage = usage_of_keys(server.directory).keys
     return {
         used.name: Counter(
             prompt=used.prompt_tokens, generation=used.generation_tokens, good=used.requests.get("200", 0)

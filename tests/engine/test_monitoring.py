@@ -8,18 +8,15 @@ from queue import Queue
 import pytest
 
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.features.monitoring.export import export_monitoring
-from dflash_deploy.features.monitoring.rules import DERIVED, GATEWAY, groups
+from dflash_deploy.features.monitoring.operations import export_monitoring
 from dflash_deploy.operations.keys import revoke_key
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.browser import browser_or_skip
 from tests.support.commands import wait_until
-from tests.support.monitored import HANGS, Received, fired, monitor, shorten, webhook
-from tests.support.ports import free_port
+from tests.support.monitored import HANGS, Received, fired, watched, webhook, webhook_config
 from tests.support.procfs import Process, family_of
-from tests.support.prometheus import load, panel_expressions, prometheus
+from tests.support.prometheus import dashboards, load, panel_expressions, prometheus, records
 from tests.support.server import Server
 from tools.panels import DRAWN, panels_page, without_data
 
@@ -49,14 +46,13 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(
     drafting: Server, tmp_path: Path, page: Path
 ) -> None:
     names = ENGINES["vllm"].metrics
-    (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
-    records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY)]
+    recorded = records(f"dflash-{names.prefix}", "dflash-derived", "dflash-gateway")
     panels = [expr for expr in panel_expressions() if not any(name in expr for name in NOT_READ)]
     keep_baseline(drafting.directory)
     export_monitoring(drafting.directory, tmp_path / "config", interval=1)
     with prometheus(tmp_path / "config" / "prometheus.yml", tmp_path / "data") as watching:
         with drafting.connect() as endpoint, load(endpoint):
-            assert not watching.missing([*records, *panels])
+            assert not watching.missing([*recorded, *panels])
         (length,) = watching.samples("dflash:acceptance_length")
         (position, *_) = watching.samples('dflash:acceptance_rate_by_position{position="0"}')
         assert 1 < float(length["value"][1]) <= 16
@@ -83,20 +79,15 @@ def test_a_core_that_computes_nothing_is_an_alert_at_the_receiver(drafting: Serv
     supervisor = json.loads((drafting.directory / ".dflash" / "run.json").read_text())["pid"]
     (core,) = [one for one in family_of(lambda one: one.pid == supervisor) if one.name.startswith("VLLM::EngineCore")]
     received: Received = Queue()
-    ports = ("--port", str(free_port()), "--alert-port", str(free_port()))
-    with webhook(received) as url:
-        monitor("up", "--webhook", url, *ports, "--every", "1", at=drafting.directory).succeeded()
-        try:
-            shorten(drafting.directory, window="10s", lasts="3s")
-            with drafting.connect() as endpoint, load(endpoint, tokens=400):
-                assert wait_until(lambda: stopped_in_a_request(core, endpoint), HANGS)
-                try:
-                    found = fired(received, {"EngineHangs"})
-                finally:
-                    core.signal(signal.SIGCONT)
-        finally:
-            monitor("down", at=drafting.directory).succeeded()
-            revoke_key(drafting.directory, "prometheus")
+    with webhook(received) as url, watched(drafting.directory, webhook_config(url), interval=1) as project:
+        project.shorten(window="10s", lasts="3s")
+        with drafting.connect() as endpoint, load(endpoint, tokens=400):
+            assert wait_until(lambda: stopped_in_a_request(core, endpoint), HANGS)
+            try:
+                found = fired(received, {"EngineHangs"})
+            finally:
+                core.signal(signal.SIGCONT)
+    revoke_key(drafting.directory, "prometheus")
     assert found == {"EngineHangs": {endpoint.url.removeprefix("http://")}}
 
 
@@ -104,11 +95,11 @@ def test_a_core_that_computes_nothing_is_an_alert_at_the_receiver(drafting: Serv
 @pytest.mark.usefixtures("server")
 def test_the_panels_are_seen_in_a_browser(page: Path) -> None:
     """The test before has drawn them, from what the real engine and the real Prometheus measured."""
-    drawn = [panel for one in DASHBOARDS if one.name in DRAWN for panel in one.panels]
+    drawn = [panel for name in DRAWN for panel in dashboards()[name]["panels"]]
     assert not list(without_data(page.read_text()))
     with browser_or_skip("the page of the panels") as tab:
         tab.open(page)
         assert tab.console() == []
         shown = tab.evaluate(SHOWN)
-    assert [title for title, _ in shown] == [panel.title for panel in drawn]
-    assert all(dots > 0 for (_, dots), panel in zip(shown, drawn, strict=True) if panel.kind == "timeseries")
+    assert [title for title, _ in shown] == [panel["title"] for panel in drawn]
+    assert all(dots > 0 for (_, dots), panel in zip(shown, drawn, strict=True) if panel["type"] == "timeseries")

@@ -2,9 +2,11 @@
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,7 +18,7 @@ from dflash_deploy.catalog.failures import Failures
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family
-from dflash_deploy.catalog.read import read_entry
+from dflash_deploy.catalog.read import read_entry, read_extended
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
@@ -69,17 +71,27 @@ COUNTS = (
 """Lines that count, with `#` for a number."""
 
 
+_H100 = (resources.files("dflash_deploy.catalog") / "profiles" / "h100.yaml").read_text(encoding="utf-8")
+
+
 def entry(folder: str, kind: type[BaseModel]) -> Callable[[bytes], object]:
     """A reader of one file of a custom catalog."""
     return lambda content: read_entry(put(f"{folder}/mine.yaml", content), kind)
 
 
-def packaged(folder: str, most: int = 3) -> list[Any]:
-    """The first files of a folder of the packaged catalog."""
+def read_profile(content: bytes) -> object:
+    """Read a profile of a custom catalog, which may extend the one that is packaged here."""
+    file = put("profiles/mine.yaml", content)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "h100.yaml").write_text(_H100, encoding="utf-8")
+        return list(read_extended(Path(folder), file.parent, Profile))
+
+
+def packaged(folder: str, names: Sequence[str] = ()) -> list[Any]:
+    """The named files of a folder of the packaged catalog, else its first three."""
     files = sorted((resources.files("dflash_deploy.catalog") / folder).iterdir(), key=lambda file: file.name)
-    return [parse_packaged_yaml(file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".yaml")][
-        :most
-    ]
+    chosen = [file for file in files if (file.name in names if names else file.name.endswith(".yaml"))]
+    return [parse_packaged_yaml(file.read_text(encoding="utf-8")) for file in chosen[:3]]
 
 
 def yaml_documents(samples: Sequence[Any]) -> st.SearchStrategy[bytes]:
@@ -204,7 +216,7 @@ def kinds() -> tuple[Kind, ...]:
         | st.sampled_from(PROMPTS).map(written)
         | st.sampled_from(BYTES)
     )
-    profiles, families = packaged("profiles"), packaged("families")
+    profiles, families = packaged("profiles", ("h100.yaml", "h200.yaml", "cpu.yaml")), packaged("families")
     engines, log = packaged("engines"), LOG.encode()
     if isinstance(engines[0], list):
         engines = engines[0]
@@ -213,7 +225,7 @@ def kinds() -> tuple[Kind, ...]:
             "catalog profile",
             [yaml.safe_dump(profiles[0]).encode()],
             yaml_documents(profiles),
-            entry("profiles", Profile),
+            read_profile,
         ),
         Kind("catalog family", (), yaml_documents(families), entry("families", Family)),
         Kind("catalog engine", (), yaml_documents(engines), entry("engines", EngineRelease)),

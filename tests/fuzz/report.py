@@ -45,12 +45,13 @@ class Totals:
         return int(sum(row["inputs"] for row in self.rows.values()))
 
     def table(self) -> str:
-        """A table in Markdown: a row for each kind, and one with the sums."""
-        lines = ["| document | " + " | ".join(HEADINGS) + " |", "|---" * (len(HEADINGS) + 1) + "|"]
-        for kind, row in self.rows.items():
-            lines.append(f"| {kind} | " + " | ".join(f"{row[name]:,.0f}" for name in HEADINGS) + " |")
-        sums = [f"{sum(row[name] for row in self.rows.values()):,.0f}" for name in HEADINGS]
-        return "\n".join([*lines, "| all | " + " | ".join(sums) + " |"])
+        """A table in Markdown: a row for each kind, and one with the sums. Columns without findings are left out."""
+        sums = {name: sum(row[name] for row in self.rows.values()) for name in HEADINGS}
+        shown = [name for name in HEADINGS if name in {"inputs", "refused"} or sums[name]]
+        lines = ["| document | " + " | ".join(shown) + " |", "|---" * (len(shown) + 1) + "|"]
+        for kind, row in (*self.rows.items(), ("all", sums)):
+            lines.append(f"| {kind} | " + " | ".join(f"{row[name]:,.0f}" for name in shown) + " |")
+        return "\n".join(lines)
 
     def summary(self, seconds: float) -> str:
         """When, where and how long, and the largest figures."""

@@ -53,7 +53,7 @@ def ask(client: httpx.Client, **options: object) -> httpx.Response:
 
 
 def used(directory: Path, name: str) -> KeyUsage:
-    found = {each.name: each for each in usage_of_keys(directory).usage}
+    found = {each.name: each for each in usage_of_keys(directory).keys}
     return found.get(name, KeyUsage(name))
 
 

@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.features.monitoring.rules import ALERTS, DERIVED, GATEWAY, MACHINE, MACHINE_ALERTS, groups
+from dflash_deploy.features.monitoring.rules import alerts
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, init
-from tests.support.prometheus import Prometheus, load, node_exporter, panel_expressions, prometheus
+from tests.support.prometheus import (
+    Prometheus,
+    conditions,
+    load,
+    node_exporter,
+    panel_expressions,
+    prometheus,
+    records,
+)
 
 ENGINE = ENGINES["llamacpp"].metrics.prefix
 
@@ -31,8 +39,9 @@ def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     place = tmp_path_factory.mktemp("prometheus")
     with node_exporter(place) as node:
         keep_baseline(served)
-        options = (str(place / "config"), "--every", "1", "--node", node)
-        dflash("monitor", "export", *options, at=served).succeeded()
+        dflash("monitor", "export", str(place / "config"), "--every", "1", at=served).succeeded()
+        config = place / "config" / "prometheus.yml"
+        config.write_text(config.read_text().replace("127.0.0.1:9100", node))
         with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
             yield started
 
@@ -55,12 +64,13 @@ def without_data(expr: str) -> bool:
 
 
 def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path, watching: Prometheus) -> None:
-    (group,) = (group for group in groups() if group.name == f"dflash-{ENGINE}")
-    records = [rule.record for rule in (*group.rules, *DERIVED, *GATEWAY, *MACHINE) if not without_data(rule.record)]
-    assert {rule.record for rule in group.rules} <= set(records)
+    of_engine = records(f"dflash-{ENGINE}")
+    names = [*of_engine, *records("dflash-derived", "dflash-gateway", "dflash-machine")]
+    recorded = [name for name in names if not without_data(name)]
+    assert set(of_engine) <= set(recorded)
     panels = [expr for expr in panel_expressions() if not without_data(expr)]
     with connect(served) as endpoint, load(endpoint):
-        assert not watching.missing([*records, *panels])
+        assert not watching.missing([*recorded, *panels])
     (length,) = watching.samples("dflash:acceptance_length")
     with connect(served) as endpoint:
         counted = endpoint.counters().acceptance_length
@@ -70,7 +80,7 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path
     assert length["metric"]["engine"] == ENGINE
 
 
-OF_THE_MACHINE = {alert.name for alert in ALERTS if alert in MACHINE_ALERTS}
+OF_THE_MACHINE = {alert.name for alert in alerts() if "exporter" in alert.needs}
 """Alerts that depend on the memory and disks of the machine that runs the tests."""
 
 
@@ -80,7 +90,7 @@ def test_no_alert_of_a_healthy_engine_fires(watching: Prometheus) -> None:
 
 def test_each_condition_and_each_panel_is_evaluated(watching: Prometheus) -> None:
     # a condition that does not hold yields no sample; an error of types or labels raises
-    found = {alert.name for alert in ALERTS if watching.samples(alert.expr)}
+    found = {name for name, condition in conditions().items() if watching.samples(condition)}
     assert not found - OF_THE_MACHINE
     for expr in panel_expressions():
         watching.samples(expr)

@@ -128,7 +128,7 @@ def test_a_key_comes_and_goes_on_all_engines_and_its_use_is_added_up(two_engines
     with asking(askers, CLIENTS):
         eventually(lambda: len(askers.asked) >= 40)
     assert not askers.errors()
-    used = {each.name: each for each in usage_of_keys(two_engines).usage}
+    used = {each.name: each for each in usage_of_keys(two_engines).keys}
     assert used["alice"].requests["200"] >= len(askers.asked)
     assert "key-0" not in used
     assert dflash("keys", "revoke", "alice", "--json", at=two_engines).succeeded().document["data"]["status"] == 401

@@ -18,15 +18,14 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.monitoring.rules import ALERTS
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.llamacpp_native import server_of
-from tests.support.monitored import HANGS, Received, fired, monitor, reload_programs, shorten, webhook
-from tests.support.ports import free_port
-from tests.support.prometheus import Prometheus, blackbox_exporter
+from tests.support.monitored import HANGS, Project, Received, fired, monitor, webhook, webhook_config
+from tests.support.monitored import watched as watched_project
+from tests.support.prometheus import Prometheus, blackbox_exporter, conditions
 from tests.support.two_engines import door, engines, router_of
 
 USUAL: Mapping[str, float] = {}
@@ -51,22 +50,28 @@ def caddy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]
 
 
 @pytest.fixture(scope="module")
-def watched(
+def project(
     two_engines: Path, received: Received, caddy: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Prometheus]:
-    """The Prometheus beside the engines, which run again afterwards."""
+) -> Iterator[Project]:
+    """The project of the engines, which run again afterwards."""
     _, root = caddy
-    with blackbox_exporter(tmp_path_factory.mktemp("blackbox"), root) as blackbox, webhook(received) as url:
-        port = free_port()
-        ports = ("--port", str(port), "--alert-port", str(free_port()))
-        monitor("up", "--webhook", url, "--blackbox", blackbox, *ports, "--every", "5", at=two_engines).succeeded()
-        shorten(two_engines, window="20s", lasts="12s")
-        try:
-            yield Prometheus(f"http://127.0.0.1:{port}")
-        finally:
-            monitor("down", at=two_engines).succeeded()
-            dflash("keys", "revoke", "prometheus", at=two_engines).succeeded()
-            dflash("up", at=two_engines).succeeded()
+    with (
+        blackbox_exporter(tmp_path_factory.mktemp("blackbox"), root) as blackbox,
+        webhook(received) as url,
+        watched_project(
+            two_engines, webhook_config(url), interval=5, blackbox=int(blackbox.rpartition(":")[2])
+        ) as running,
+    ):
+        running.shorten(window="20s", lasts="12s")
+        yield running
+    dflash("keys", "revoke", "prometheus", at=two_engines).succeeded()
+    dflash("up", at=two_engines).succeeded()
+
+
+@pytest.fixture
+def watched(project: Project) -> Prometheus:
+    """Its Prometheus."""
+    return Prometheus(project.url())
 
 
 @contextmanager
@@ -107,19 +112,19 @@ def asking(
 
 
 @contextmanager
-def endpoint_at(directory: Path, url: str) -> Iterator[None]:
+def endpoint_at(project: Project, url: str) -> Iterator[None]:
     """The endpoint that the blackbox exporter asks is another one, as long as the block runs."""
-    config = directory / ".dflash" / "monitor" / "prometheus.yml"
+    config = project.folder / "prometheus.yml"
     usual = config.read_text()
-    other = usual.replace(f"{door(directory)}/", f"{url}/")
+    other = usual.replace(f"{door(project.directory)}/", f"{url}/")
     assert other != usual
     config.write_text(other)
-    reload_programs(directory)
+    project.reload()
     try:
         yield
     finally:
         config.write_text(usual)
-        reload_programs(directory)
+        project.reload()
 
 
 def address(url: str) -> str:
@@ -135,17 +140,17 @@ def test_a_healthy_deployment_under_load_fires_nothing(two_engines: Path, watche
             # two engines that share their processors with the tests differ for a while
             assert not watched.firing() - {"EnginesDiffer"}
             time.sleep(1)
-    for alert in ALERTS:
+    for condition in conditions().values():
         # a condition that does not hold yields no sample; an error of types or labels raises
-        watched.samples(alert.expr)
+        watched.samples(condition)
 
 
 def test_overload_lost_acceptance_wrong_keys_and_an_old_certificate_are_alerts(
-    two_engines: Path, watched: Prometheus, received: Received, caddy: tuple[str, Path]
+    two_engines: Path, project: Project, received: Received, caddy: tuple[str, Path]
 ) -> None:
     first, second = engines(two_engines)
     with ExitStack() as load:
-        load.enter_context(endpoint_at(two_engines, caddy[0]))
+        load.enter_context(endpoint_at(project, caddy[0]))
         # a request that is cancelled leaves the queue
         load.enter_context(repeated(asking(two_engines, first, patience=120)))
         without = asking(two_engines, second, sampling=WITHOUT_AGREEMENT, patience=120)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.export.compose import ComposeProject, compose_folder, project_of
+from dflash_deploy.features.export.compose import compose_folder, project_of
 from dflash_deploy.features.export.operations import compose_source
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import Keyring
@@ -33,7 +33,7 @@ def written(plan: Plan, place: Path) -> Path:
     """The folder of a plan."""
     place.mkdir(parents=True, exist_ok=True)
     source = compose_source(Deployment(place, text=""), plan)
-    for name, text in compose_folder(source, ComposeProject()).items():
+    for name, text in compose_folder(source).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text)
     return place

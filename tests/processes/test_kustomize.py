@@ -13,7 +13,8 @@ from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
-from dflash_deploy.features.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.pull import job_name, pull_objects
+from dflash_deploy.features.export.readme import readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 
@@ -28,7 +29,7 @@ Shown = Mapping[str, Documents]
     [("dgx-spark", "aeon-vllm-dflash"), ("rtx-3090", "llamacpp-b11434"), ("h100", "sglang-0.5.23")],
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=3, weights="claim", host="llm.example.com")
+    cluster = Cluster(replicas=3, weights="claim")
     source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
     # a text that YAML in Go reads as a number
     source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
@@ -43,7 +44,7 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
         ],
     }
     write(tmp_path, folder(source, cluster) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
-    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3, "ingress": 1}
+    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3}
     for place in (*counts, "base", "mine"):
         named = built(tmp_path / place)
         assert len(named) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
@@ -80,14 +81,14 @@ def shown_files() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_the_overlays_of_the_page_change_the_engines_only(replicas: int, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=replicas, host="llm.example.com")
+    cluster = Cluster(replicas=replicas)
     source = source_for(plan_for("h100", "vllm-0.33"))
     (folders, patches) = (text for path, text in shown_files() if path == "mine/kustomization.yaml")
     overlays = {"folders/kustomization.yaml": folders, "patches/kustomization.yaml": patches}
     write(tmp_path, folder(source, cluster) | overlays)
     base, whole, patched = (built(tmp_path / place) for place in ("base", "folders", "patches"))
     assert base.items() <= whole.items()
-    assert {"Ingress", "ServiceMonitor"} <= {kind for kind, _ in whole}
+    assert "ServiceMonitor" in {kind for kind, _ in whole}
     assert [name for name, document in patched.items() if document.get("spec") != base[name].get("spec")] == [ENGINES]
     deployment = patched[ENGINES]
     assert deployment["spec"]["replicas"] == replicas
@@ -101,7 +102,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     place = tmp_path_factory.mktemp("shown")
     files = {path: text for path, text in shown_files() if not path.startswith("mine/")}
     write(place, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
-    found = {name: built(place / name) for name in ("base", "monitoring", "scaled", "routed", "pooled")}
+    found = {
+        name: built(place / name)
+        for name in ("base", "monitoring", "classes", "scaled", "published", "routed", "pooled")
+    }
     assert {path.partition("/")[0] for path in files} <= found.keys()
     for documents in found.values():
         for document in documents.values():
@@ -133,6 +137,25 @@ def test_the_shown_route_sends_to_the_service_and_publishes_no_metrics(shown: Sh
     assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
     published = {one["path"]["value"]: one["path"]["type"] for one in rule["matches"]}
     assert published == {"/health": "Exact", "/v1": "PathPrefix"}
+
+
+def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
+    made, service = shown["published"], shown["base"]["Service", "dflash"]
+    assert made.keys() == {*shown["base"], ("Ingress", "dflash")}
+    (rule,) = made["Ingress", "dflash"]["spec"]["rules"]
+    ports = [port["name"] for port in service["spec"]["ports"]]
+    sent = [one["backend"]["service"] for one in rule["http"]["paths"]]
+    assert sent == [{"name": service["metadata"]["name"], "port": {"name": port}} for port in (*ports, *ports)]
+    assert {one["path"]: one["pathType"] for one in rule["http"]["paths"]} == {"/health": "Exact", "/v1": "Prefix"}
+
+
+def test_the_shown_patches_name_another_resource_and_class(tmp_path: Path) -> None:
+    files = {path: text for path, text in shown_files() if path.startswith("classes/")}
+    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster()) | files)
+    made = built(tmp_path / "classes")
+    (container,) = pod_of(made[ENGINES])["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/mig-3g.40gb": 1}
+    assert made["PersistentVolumeClaim", "dflash-cache"]["spec"]["storageClassName"] == "fast"
 
 
 def test_the_shown_pool_has_the_engines_and_lets_the_gateway_reach_them(shown: Shown) -> None:

@@ -18,8 +18,7 @@ from dflash_deploy.deployment.compose import environment_of
 from dflash_deploy.errors import DeployError
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.objects import objects
-from dflash_deploy.features.monitoring.files import rule_groups
-from dflash_deploy.features.monitoring.rules import limits
+from dflash_deploy.features.monitoring.rules import limits, rule_groups
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
@@ -36,10 +35,7 @@ SHAPES = {
         replicas=3,
         weights="claim",
         runtime_class="nvidia",
-        storage_class="local-path",
         image="r.example/v:1",
-        host="llm.example.com",
-        ingress_class="traefik",
     ),
 }
 """The shapes of an export: one engine, and three with a claim."""

@@ -1,5 +1,6 @@
 """A real Prometheus with an exported configuration, private on 127.0.0.1, for as long as a block runs."""
 
+import json
 import subprocess
 import threading
 import time
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
+from dflash_deploy.assets import asset, asset_text
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.features.monitoring.dashboards import DASHBOARDS
-from dflash_deploy.features.monitoring.files import PROBE_MODULE
+from dflash_deploy.features.monitoring.project import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 
@@ -55,10 +57,32 @@ class Prometheus:
         return {one["metric"]["alertname"] for one in self.samples('ALERTS{alertstate="firing"}')}
 
 
+def groups() -> dict[str, list[dict[str, Any]]]:
+    """The recording rules of each group."""
+    return {one["name"]: one["rules"] for one in yaml.safe_load(asset_text("monitoring", "rules.yaml"))["groups"]}
+
+
+def records(*names: str) -> list[str]:
+    """The names of the series that groups record."""
+    return [rule["record"] for name in names for rule in groups()[name]]
+
+
+def conditions() -> dict[str, str]:
+    """The condition of each alert by its name."""
+    (group,) = yaml.safe_load(asset_text("monitoring", "alerts.yaml"))["groups"]
+    return {rule["alert"]: rule["expr"] for rule in group["rules"]}
+
+
+def dashboards() -> dict[str, dict[str, Any]]:
+    """The dashboards by the name of their file, without its ending."""
+    files = sorted(asset("monitoring", "dashboards").glob("*.json"))
+    return {file.stem: json.loads(file.read_text("utf-8")) for file in files}
+
+
 def panel_expressions() -> list[str]:
     """The expressions of all panels, for all deployments."""
-    curves = (curve for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
-    return [curve.expr.replace("$deployment", ".*") for curve in curves]
+    curves = (curve for one in dashboards().values() for panel in one["panels"] for curve in panel["targets"])
+    return [curve["expr"].replace("$deployment", ".*") for curve in curves]
 
 
 @contextmanager

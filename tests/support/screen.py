@@ -15,11 +15,11 @@ ENOUGH = 120.0
 
 
 class Screen:
-    """A terminal of 24 lines and 100 columns."""
+    """A terminal, and the command on it."""
 
-    def __init__(self, child: pexpect.spawn) -> None:
+    def __init__(self, child: pexpect.spawn, columns: int, lines: int) -> None:
         self.child = child
-        self.screen = pyte.Screen(100, 24)
+        self.screen = pyte.Screen(columns, lines)
         # a terminal says where its cursor is
         self.screen.write_process_input = child.send
         self._stream = pyte.Stream(self.screen)
@@ -60,13 +60,15 @@ class Screen:
 
     def ended(self) -> int:
         """Its exit code, once it has ended."""
-        self.child.expect(pexpect.EOF, timeout=ENOUGH)
+        with suppress(pexpect.EOF):
+            while True:
+                self._stream.feed(self.child.read_nonblocking(4096, timeout=ENOUGH))
         self.child.close()
         return int(self.child.exitstatus)
 
 
 @contextmanager
-def on_screen(*args: str, at: Path) -> Iterator[Screen]:
+def on_screen(*args: str, at: Path, columns: int = 100, lines: int = 24) -> Iterator[Screen]:
     """A command of dflash-deploy on a terminal; it is ended with the block."""
     child = pexpect.spawn(
         sys.executable,
@@ -74,9 +76,9 @@ def on_screen(*args: str, at: Path) -> Iterator[Screen]:
         cwd=at,
         env={**os.environ, "TERM": "xterm-256color"},
         encoding="utf-8",
-        dimensions=(24, 100),
+        dimensions=(lines, columns),
     )
     try:
-        yield Screen(child)
+        yield Screen(child, columns, lines)
     finally:
         child.close(force=True)

@@ -10,6 +10,7 @@ import pytest
 from dflash_deploy.operations import status as probing
 from dflash_deploy.operations import up
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.serve.settings import RuntimeName
 from tests.support import serving
 from tests.support.serving import Quiet
 
@@ -52,7 +53,7 @@ def play(monkeypatch: pytest.MonkeyPatch, runtime_for: Callable[..., "ScriptedRu
 class ScriptedRuntime:
     """Goes through `states` one look at a time and stays at the last; each look comes with the next of `pages`."""
 
-    name = "native"
+    name: RuntimeName = "native"
 
     def __init__(self, states: Sequence[EngineState], pages: Sequence[tuple[str, ...]] = ()) -> None:
         self._states = list(states)

@@ -128,7 +128,7 @@ def under_load(
 
 def used(directory: Path, name: str) -> KeyUsage:
     """What a key used on both engines together."""
-    found = {each.name: each for each in usage_of_keys(directory).usage}
+    found = {each.name: each for each in usage_of_keys(directory).keys}
     return found.get(name, KeyUsage(name))
 
 

@@ -9,13 +9,18 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.run import CHECKS
 from dflash_deploy.rules.table import RULES
 from tools.pictures.album import ALBUM, FOLDER, Shot, texts
-from tools.readme import BOXES, EVIDENCE, README, filled
+from tools.readme import BOXES, CHART, EVIDENCE, README, chart, filled
 
 TEXT = README.read_text(encoding="utf-8")
 
 
-def test_it_is_read_in_a_minute() -> None:
+def test_it_is_read_in_some_minutes() -> None:
     assert len(TEXT.splitlines()) <= 120
+    assert len(TEXT.split()) <= 900
+
+
+def test_the_bars_are_the_measured_speeds_of_the_table() -> None:
+    assert CHART.read_text(encoding="utf-8") == chart(EVIDENCE.read_text(encoding="utf-8")), "run: make generate"
 
 
 @pytest.mark.parametrize(("things", "count"), [("rules", len(RULES)), ("checks", len(CHECKS))])

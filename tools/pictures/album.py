@@ -1,6 +1,8 @@
 """The pictures of the documents: which commands each one shows, and how its text is compared with what they print."""
 
 import re
+import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +24,15 @@ HOME = "/home/you/box"
 class Shot:
     """A picture. `commands` are those of `dflash-deploy`; each is run, and the screens are below one another.
 
-    `before` run without being shown, `after` in any case. `lines` are the most that a command shows; the rest is
-    replaced by an ellipsis. `engine`: whether it starts one.
+    `before` run without being shown, `after` in any case; `files` of this folder are copied to the directory. `lines`
+    are the most that a command shows; the rest is replaced by an ellipsis. `engine`: whether it starts one.
     """
 
     name: str
     title: str
     commands: tuple[str, ...]
     before: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     columns: int = 100
     lines: int = 60
@@ -41,6 +44,15 @@ SERVE = "init --profile cpu --runtime native"
 
 ALBUM = (
     Shot(
+        "talk",
+        "A terminal: ask answers a question about a picture, with tokens per second and acceptance length",
+        ('ask "What colour is this image?" --image green.png', 'ask "What is the capital of France?"'),
+        before=("init --profile cpu --engine llamacpp --runtime native", "up"),
+        after=("down",),
+        files=("green.png",),
+        engine=True,
+    ),
+    Shot(
         "first-run",
         "A terminal: up starts the engine and waits for an answer, test checks the endpoint; each check is shown",
         ("up", "test"),
@@ -48,7 +60,6 @@ ALBUM = (
         after=("down",),
         columns=110,
         engine=True,
-        moving=True,
     ),
     Shot(
         "plan",
@@ -72,6 +83,8 @@ def taken(shot: Shot, directory: Path) -> list[Line]:
     try:
         for command in shot.before:
             _run(command, directory, shot, port)
+        for name in shot.files:
+            shutil.copy(FOLDER / name, directory)
         lines: list[Line] = []
         elapsed = 0.0
         for command in shot.commands:
@@ -93,7 +106,7 @@ def _line(text: str) -> Line:
 
 def _run(command: str, directory: Path, shot: Shot, port: str) -> list[Line]:
     """The screen of a command. The port and the directories are shown as people would have them."""
-    words = [sys.executable, "-m", "dflash_deploy", *command.split()]
+    words = [sys.executable, "-m", "dflash_deploy", *shlex.split(command)]
     if command.startswith("init"):
         words += ["--port", port]
     # an engine writes its caches there

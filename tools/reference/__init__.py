@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from dflash_deploy.catalog.failures_page import page as failures
 from dflash_deploy.catalog.load import load_catalog
 from tools.reference import (
     catalog,
     commands,
     diagnosis,
-    facts,
+    failures,
     faults,
     fleet,
     monitoring,
@@ -21,7 +20,6 @@ from tools.reference import (
     seeds,
     settings,
     speeds,
-    themes,
     unproven,
 )
 
@@ -36,12 +34,10 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "speeds.md": lambda: speeds.page(load_catalog().speeds),
     "rules.md": rules.page,
     "seeds.md": seeds.page,
-    "facts.md": facts.page,
     "unproven.md": lambda: unproven.page(load_catalog()),
     "fleet.yaml": fleet.example,
     "fleet.schema.json": fleet.schema,
-    "failures.md": lambda: failures(load_catalog().failures),
-    "failure-themes.md": themes.page,
+    "failures.md": failures.page,
     "diagnosis.md": diagnosis.page,
     "open-routes.md": open_routes.page,
     "faults.md": lambda: faults.page(faults.shown()),

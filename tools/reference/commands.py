@@ -32,6 +32,11 @@ def commands() -> Iterator[tuple[str, Any]]:
         yield from _leaves(name, load(name))
 
 
+def shown() -> Iterator[tuple[str, Any]]:
+    """The commands that `--help` shows."""
+    return ((name, command) for name, command in commands() if not command.hidden)
+
+
 def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(command, "commands", None)
     if not inner:
@@ -48,7 +53,7 @@ def examples_of(command: Any) -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    return joined(_HEAD, *(_section(name, command) for name, command in commands()))
+    return joined(_HEAD, *(_section(name, command) for name, command in shown()))
 
 
 def _section(name: str, command: Any) -> str:

@@ -59,11 +59,10 @@ def page(faults: tuple[Shown, ...]) -> str:
 
 
 def _table(rows: list[Shown]) -> Iterator[str]:
-    yield "| state | command | within | says | exit code | fix | then | test |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| state | command | within | says | exit code | fix | then |"
+    yield "|---|---|---|---|---|---|---|"
     for one in rows:
         fault = one.fault
         says = ", ".join(f"“{text}”" for text in fault.says)
         columns = (fault.name, f"`{fault.verb}`", f"{fault.within:g} s", says, f"{fault.code.value}", fault.cure)
-        test = f"[{one.module.removeprefix('tests/')}](../../{one.module}.py)"
-        yield "| " + " | ".join(text.replace("|", "\\|") for text in (*columns, fault.afterwards, test)) + " |"
+        yield "| " + " | ".join(text.replace("|", "\\|") for text in (*columns, fault.afterwards)) + " |"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy import __version__
-from tools.reference.commands import commands, examples_of, parts_of
+from tools.reference.commands import examples_of, parts_of, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -55,7 +55,7 @@ def page() -> str:
     """The whole page, in the macros of man(7)."""
     codes = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| `\w+` \| (.+) \|$", codes, re.MULTILINE)
-    sections = [line for name, command in commands() for line in _section(name, command)]
+    sections = [line for name, command in shown() for line in _section(name, command)]
     lines = [*sections, ".SH EXIT STATUS", *_listed(rows), ".SH FILES", *_listed(_FILES)]
     return _HEAD + "\n".join([*lines, ".SH SEE ALSO", _text(f"The documents: {SITE}"), ""])
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from dflash_deploy.features.monitoring.rules import ALERTS, BASELINE, MEANING, Alert, Recording, groups, limit
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from dflash_deploy.assets import asset_text
+from dflash_deploy.features.monitoring.rules import BASELINE, FOLDER
 from dflash_deploy.serve.engines import ENGINES
 from tools.reference.markdown import GENERATED, code, joined, table
 
-_ALERTS = f"""# Alerts
+_ALERTS = """# Alerts
 
-`dflash-deploy monitor export` writes these {len(ALERTS)} alerts for your Prometheus. Each one compares
+`dflash-deploy monitor export` writes these {count} alerts for your Prometheus. Each one compares
 [recorded metrics](metrics.md) with the limits of the deployment. `page`: requests fail or soon will. `warning`: the
-deployment is slower than it could be, or will fail if nothing changes. [Monitor](../how-to/monitor.md) shows the setup.
+deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
+[Monitor](../how-to/monitor.md) shows the setup.
 
 Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
 reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
 (`tests/parsers`), and EngineHangs from the real vLLM, whose core is stopped (`tests/engine`).
 
-{GENERATED.format(source="`dflash_deploy/features/monitoring/rules.py`")}
+{generated}
 """
 
 _METRICS = f"""# Recorded metrics
@@ -30,30 +38,53 @@ label `engine`.
 without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
 not measure it, the file has no rule, and `dflash:speedup_over_plain` has no series.
 
-{GENERATED.format(source="`dflash_deploy/features/monitoring/rules.py`")}
+{GENERATED.format(source="`monitoring/rules.yaml`")}
 """
+
+
+_COMMENT = re.compile(r"  # (?P<said>.+)\n  - record: (?P<name>\S+)\n")
+"""A recording rule with what is said about it."""
+
+
+def _said(file: str) -> dict[str, str]:
+    """The comment above each recorded series; of a series with several rules, the one above the first."""
+    return {one["name"]: one["said"] for one in _COMMENT.finditer(asset_text(FOLDER, file))}
+
+
+def _rules(file: str) -> Iterator[dict[str, Any]]:
+    for group in yaml.safe_load(asset_text(FOLDER, file))["groups"]:
+        yield from group["rules"]
 
 
 def alerts() -> str:
     """The page of alerts: a table, the limits, and a runbook for each."""
+    known = list(_rules("alerts.yaml"))
     rows = (
-        (f"[{one.name}](#{one.name.lower()})", one.severity, one.lasts, one.needs or "the engine") for one in ALERTS
+        (
+            f"[{one['alert']}](#{one['alert'].lower()})",
+            one["labels"]["severity"],
+            one["for"],
+            one["annotations"].get("needs", "the engine"),
+        )
+        for one in known
     )
-    limits = ((code(limit(name)), meaning) for name, meaning in MEANING.items())
-    parts = [_ALERTS, *table(("alert", "severity", "after", "needs"), rows)]
+    limits = ((code(name), meaning) for name, meaning in _said("limits.yaml").items())
+    generated = GENERATED.format(source="`monitoring/alerts.yaml` and `limits.yaml`")
+    parts = [_ALERTS.format(count=len(known), generated=generated)]
+    parts += [*table(("alert", "severity", "after", "needs"), rows)]
     parts += ["\n## Limits\n", "`limits.yaml` of an export has them for its deployment.\n"]
     parts += [*table(("series", "value"), limits), "\n## Runbooks\n"]
-    return joined(*parts, *(_runbook(alert) for alert in ALERTS))
+    return joined(*parts, *map(_runbook, known))
 
 
-def _runbook(alert: Alert) -> str:
+def _runbook(alert: dict[str, Any]) -> str:
+    cause, _, check = alert["annotations"]["description"].partition(" Check: ")
     return "\n".join(
         (
-            f"### {alert.name}\n",
-            f"- **Cause**: {alert.cause}",
-            f"- **Check**: {alert.check}",
-            f"- **Command**: `{alert.command}`",
-            f"- **Condition**: {code(alert.expr)}, for {alert.lasts}",
+            f"### {alert['alert']}\n",
+            f"- **Cause**: {cause}",
+            f"- **Check**: {check}",
+            f"- **Command**: `{alert['annotations']['command']}`",
             "",
         )
     )
@@ -61,11 +92,11 @@ def _runbook(alert: Alert) -> str:
 
 def metrics() -> str:
     """The page of recorded metrics: one row for each name, with the engines that have it."""
-    records: dict[str, list[Recording]] = {}
-    for group in groups():
-        for rule in group.rules:
-            records.setdefault(rule.record, []).append(rule)
-    rows = ((code(name), rules[0].unit, _source(rules), rules[0].says) for name, rules in records.items())
+    records: dict[str, list[dict[str, Any]]] = {}
+    for rule in _rules("rules.yaml"):
+        records.setdefault(rule["record"], []).append(rule)
+    said = {name: one.partition(": ") for name, one in _said("rules.yaml").items()}
+    rows = ((code(name), said[name][0], _source(rules), said[name][2]) for name, rules in records.items())
     return joined(_METRICS, *table(("metric", "unit", "from", "meaning"), rows))
 
 
@@ -79,9 +110,10 @@ _SOURCES = {
 """What a recorded metric is from, by a part of its expression."""
 
 
-def _source(rules: list[Recording]) -> str:
-    if not rules[0].engine:
-        read = rules[0].expr
+def _source(rules: list[dict[str, Any]]) -> str:
+    if "labels" not in rules[0]:
+        read = rules[0]["expr"]
         return next((source for prefix, source in _SOURCES.items() if prefix in read), "all engines")
     titles = {engine.metrics.prefix: engine.title for engine in reversed(list(ENGINES.values()))}
-    return ", ".join(titles[rule.engine] for rule in rules)
+    known = [titles[rule["labels"]["engine"]] for rule in rules]
+    return "all engines" if len(known) == len(titles) else ", ".join(known)

@@ -49,12 +49,13 @@ schema does not list: validate with the schema of the release that you run.
 
 ## The data of each command
 
-The file has the whole schema, with the properties of nested objects.
+Each file is the whole schema, with the type and the meaning of every property.
 """
 
-_PROGRESS_HEAD = """## progress
+_PROGRESS_HEAD = f"""## progress
 
-A line of `--json-stream` before the last one. The last line is the document of the command, with `event` `result`.
+A line of `--json-stream` before the last one ([schema](schemas/{PROGRESS}.json)). The last line is the document of the
+command, with `event` `result`.
 """
 
 
@@ -76,19 +77,20 @@ def page() -> str:
     """The whole page."""
     envelope = schema_of("up")
     parts = [_HEAD, *_table(envelope, envelope), *_object(envelope, "ErrorData", "error")]
-    parts += [*_object(envelope, "FindingData", "findings[]"), _RULE]
-    for name in DOCUMENTS:
-        schema = schema_of(name)
-        parts += [f"## {name}\n", f"Schema: {_link(name)}.\n"]
-        for one in schema["properties"]["data"]["anyOf"][:-1]:
-            data = _resolved(schema, one)
-            parts += [f"{data['description']}\n", *_table(schema, data)]
+    parts += [*_object(envelope, "Finding", "findings[]"), _RULE]
+    rows = ((_link(name), _data(schema_of(name))) for name in DOCUMENTS)
     progress = schema_of(PROGRESS)
-    return joined(*parts, _PROGRESS_HEAD, f"Schema: {_link(PROGRESS)}.\n", *_table(progress, progress))
+    return joined(*parts, *table(("command", "data"), rows), _PROGRESS_HEAD, *_table(progress, progress))
+
+
+def _data(schema: Schema) -> str:
+    """The first sentence of each kind of data."""
+    kinds = (_resolved(schema, one)["description"] for one in schema["properties"]["data"]["anyOf"][:-1])
+    return " ".join(f"{kind.partition('. ')[0].rstrip('.')}." for kind in kinds)
 
 
 def _link(name: str) -> str:
-    return f"[{_file(name)}]({_file(name)})"
+    return f"[{name}]({_file(name)})"
 
 
 def _object(whole: Schema, name: str, where: str) -> Iterator[str]:

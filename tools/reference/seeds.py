@@ -7,23 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.rows import rows_of
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import GENERATED, joined
 
 FOLDER = Path(__file__).resolve().parents[1] / "seeds"
 
 _HEAD = f"""# What the sources say
 
-This project began with four public documents: three model cards and a discussion. This page lists each of their
-commands, settings, numbers and warnings, in other words. For each it names what covers it, or says why nothing does.
+This project began with four public documents: three model cards and a discussion. `tools/seeds/` lists each of their
+{{count}} commands, settings, numbers and warnings with what covers it: a launch command that a test compares with the
+plan, a published speed, a rule, a check, a failure, a setting, a profile, a model or a page. A test fails if one of
+them no longer exists or no longer has the number.
 
-- *launch*: a test compares the command with the plan for that machine. `tests/unit/seeds/commands.yaml` has the reason
-  for each difference.
-- *speed*: a row of [published speeds](speeds.md). *acceptance*: a length that the family states.
-- *rule*, *check*, *failure*, *setting*, *profile*, *model*: an entry of [rules](rules.md), [checks](checks.md),
-  [failures](failures.md), [settings](settings.md), [profiles](profiles.md), [models](models.md).
-- *page*: a page or section of these documents. *file*, *test*: a file of the repository.
-
-A test fails if one of these no longer exists, or no longer has the number that follows the `=`.
+This page has the statements that this project does not follow as they are, with the reason.
 
 {GENERATED.format(source="`tools/seeds/`")}
 """
@@ -68,12 +63,17 @@ def documents() -> Mapping[str, tuple[str, tuple[Statement, ...]]]:
 
 
 def page() -> str:
-    """The whole page, a table for each document."""
-    parts = [_HEAD]
-    for title, entries in documents().values():
-        rows = ((one.where, one.says, "; ".join(map(shown, one.covers)), one.why_not) for one in entries)
-        parts += [f"## {title[0].upper()}{title[1:]}\n", *table(("where", "statement", "covered by", "remark"), rows)]
-    return joined(*parts)
+    """The whole page: for each document the statements with a reason, by reason."""
+    parts, known = list[str](), documents()
+    for title, entries in known.values():
+        reasons: dict[str, list[str]] = {}
+        for one in entries:
+            if one.why_not:
+                reasons.setdefault(one.why_not, []).append(one.says)
+        parts += [f"## {title[0].upper()}{title[1:]}\n"]
+        parts += [f"- {'; '.join(says)}: {reason}." for reason, says in reasons.items()]
+        parts += [""]
+    return joined(_HEAD.format(count=sum(len(entries) for _, entries in known.values())), *parts)
 
 
 def _statements(document: str, entry: Mapping[str, object]) -> Iterator[Statement]:
@@ -93,14 +93,3 @@ def cover(text: str) -> Cover:
     kind, _, rest = text.partition(":")
     name, _, contains = rest.partition(" = ")
     return Cover(kind, name, contains)
-
-
-def shown(cover: Cover) -> str:
-    """As the page has it: commands with the program's name, pages as links."""
-    if cover.kind == "page" and cover.name.startswith("docs/"):
-        path, _, anchor = cover.name.removeprefix("docs/").partition("#")
-        address = path.removeprefix("reference/") if path.startswith("reference/") else f"../{path}"
-        return f"[{path}]({address}{'#' if anchor else ''}{anchor})"
-    if cover.kind == "command":
-        return code(f"dflash-deploy {cover.name}")
-    return f"{cover.kind} {code(cover.name)}"

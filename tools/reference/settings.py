@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -21,8 +21,8 @@ has its value. Edit the file, then run `dflash-deploy up`. An unknown name is re
 closest valid one. Shell variables are ignored. If a value is empty, the default applies; without a default the engine
 chooses.
 
-The text of a setting is that of vLLM's template; the templates of the other engines differ where the engine does
-(`env-templates/`).
+The meaning is that of vLLM's template; the templates of the other engines (`env-templates/`) differ where the engine
+does. It begins with the engines that have the setting, if not all do.
 
 {GENERATED.format(source="`dflash_deploy/serve/settings.py` and `env-templates/`")}
 """
@@ -61,17 +61,21 @@ def page() -> str:
     fields = [field for field in Settings.fields() if not field.internal]
     parts = [_HEAD]
     for section, inside in groupby(fields, key=lambda field: described[field.name].section):
-        rows = (_row(field, described[field.name].text) for field in inside)
-        parts += [f"## {section}\n", *table(("setting", "value", "default", "engines", "meaning"), rows)]
+        rows: dict[tuple[str, ...], list[str]] = {}
+        for field in inside:
+            rows.setdefault(_row(field, described[field.name].text), []).append(code(field.name))
+        cells = ((", ".join(names), *row) for row, names in rows.items())
+        parts += [f"## {section}\n", *table(("setting", "value", "default", "meaning"), cells)]
     return joined(*parts)
 
 
-def _row(field: Field[Any], text: str) -> Iterable[str]:
+def _row(field: Field[Any], text: str) -> tuple[str, ...]:
+    """All about a setting but its name: settings that share a comment of the template share a row."""
     kind = _kind(field)
     value = f"{kind} ({field.unit})" if field.unit and field.unit not in kind else kind
     default = code(Field.written(field.default))
-    engines = "all" if field.templates == EVERY else ", ".join(_ENGINES[one] for one in field.templates)
-    return code(field.name), value, default, engines, " ".join(_marked(text))
+    only = "" if field.templates == EVERY else ", ".join(_ENGINES[one] for one in field.templates) + ": "
+    return value, default, only + " ".join(_marked(text))
 
 
 def _kind(field: Field[Any]) -> str:

@@ -10,7 +10,7 @@ from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import GENERATED, code, joined
 
 Proof = tuple[str, str]
 """What is proven, and the file of the test that proves it in every run."""
@@ -109,7 +109,7 @@ profile it has the commands that would prove it. [Evidence](../explanation/evide
    bundle before you share it. See [report a failure](../how-to/report-a-failure.md).
 """
 
-_TWO_MACHINES = "Both machines run it, with the address of the first one: [two boxes](../tutorials/two-boxes.md)."
+_TWO_MACHINES = "Both machines of a pair run it, with the address of the first: [two boxes](../tutorials/two-boxes.md)."
 
 
 def page(catalog: Catalog) -> str:
@@ -119,33 +119,33 @@ def page(catalog: Catalog) -> str:
 
 def _engines(catalog: Catalog) -> Iterator[str]:
     yield "## Engines\n"
-    rows = [
-        (code(name), engine.evidence.state, _proofs(PROVEN[name]), UNPROVEN[name])
-        for name, engine in catalog.engines.items()
-    ]
-    yield from table(("engine", "evidence", "proven in every run of the tests", "not proven"), rows)
-
-
-def _proofs(proofs: tuple[Proof, ...]) -> str:
-    return "; ".join(f"{what} (`{test}`)" for what, test in proofs)
+    yield "What every run of the tests proves, by engine:\n"
+    proved: dict[Proof, list[str]] = {}
+    for name in catalog.engines:
+        for proof in PROVEN[name]:
+            proved.setdefault(proof, []).append(code(name))
+    yield from (f"- {what} (`{test}`): {', '.join(names)}" for (what, test), names in proved.items())
+    yield "\nWhat is not proven:\n"
+    unproven: dict[str, list[str]] = {}
+    for name in catalog.engines:
+        unproven.setdefault(UNPROVEN[name], []).append(code(name))
+    yield from (f"- {', '.join(names)}: {what}" for what, names in unproven.items())
+    yield ""
 
 
 def _profiles(catalog: Catalog) -> Iterator[str]:
     allowed: dict[tuple[str, str], list[str]] = {}
     for profile, pair, engine in combinations(catalog):
         allowed.setdefault((profile.name, engine.name), []).append(pair.name)
+    yield f"The evidence of each profile is in [Evidence](../explanation/evidence.md). {_TWO_MACHINES}\n"
     for profile in catalog.profiles.values():
-        yield f"### {profile.name}\n"
-        yield f"{profile.title}: {profile.evidence.state}, {profile.evidence.by}.\n"
-        if profile.hardware.machines > 1:
-            yield f"{_TWO_MACHINES}\n"
         for choice in profile.engines:
             engine = catalog.engines[choice.release]
             # the profile's own model first, then its other files
             names = sorted(allowed[profile.name, engine.name], key=lambda name: _distance(name, profile.pair))
             fitting = (name for name in names if _fits(catalog, profile, name, engine))
             yield _line(profile, next(fitting), engine)
-        yield ""
+    yield ""
 
 
 def _distance(name: str, own: str) -> tuple[bool, bool]:

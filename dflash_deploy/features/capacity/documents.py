@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import Field
 
 from dflash_deploy.features.capacity.operations import Basis
-from dflash_deploy.schemas.common import Count, Documented, Rate, Seconds
+from dflash_deploy.schemas.common import Count, DocumentedDict, Rate, Seconds
 from dflash_deploy.schemas.table import CommandData
 
 
-class SimulatedData(Documented):
+class SimulatedData(DocumentedDict):
     """One replica with a number of users, as simulated."""
 
     users: Annotated[int, Field(ge=1)]
@@ -37,7 +37,7 @@ class SimulatedData(Documented):
     """Mean number of requests in flight, waiting ones included."""
 
 
-class ReplicasData(Documented):
+class ReplicasData(DocumentedDict):
     """The replicas that a load needs with one way to draft."""
 
     replicas: Annotated[int, Field(ge=1)] | None
@@ -52,7 +52,7 @@ class ReplicasData(Documented):
     """One replica with other numbers of users."""
 
 
-class CapacityData(Documented):
+class CapacityData(DocumentedDict):
     """How many replicas a load needs."""
 
     profile: str

@@ -86,8 +86,6 @@ A profile's own figure was measured with its usual models on a local disk; a cla
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
-_HOST = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._:/-]*(@sha256:[0-9a-f]{64})?")
 
 
@@ -103,20 +101,15 @@ class Cluster:
 
     `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
     dflash-deploy itself, `router_image` that of the router and the door before several replicas.
-    `host` is the domain name of an Ingress; without it there is none.
     """
 
     name: str = "dflash"
     replicas: int = 1
     weights: Weights = "host-path"
     image: str = ""
-    gpu_resource: str = "nvidia.com/gpu"
     runtime_class: str = ""
-    storage_class: str = ""
     tool_image: str = ""
     router_image: str = ""
-    host: str = ""
-    ingress_class: str = ""
 
     def __post_init__(self) -> None:
         """Raises BadInput for what Kubernetes would refuse."""
@@ -133,13 +126,7 @@ class Cluster:
         check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
         check_form("image", self.tool_image, IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
         check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
-        check_form("GPU resource", self.gpu_resource, _RESOURCE, "nvidia.com/gpu")
         check_form("runtime class", self.runtime_class, _OBJECT, "nvidia")
-        check_form("storage class", self.storage_class, _OBJECT, "local-path")
-        check_form("ingress class", self.ingress_class, _OBJECT, "traefik")
-        check_form("host", self.host, _HOST, "llm.example.com")
-        if self.ingress_class and not self.host:
-            raise BadInput("an ingress class needs a host", hint="add --host llm.example.com")
 
     @property
     def tool(self) -> str:

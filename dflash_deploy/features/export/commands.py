@@ -35,8 +35,6 @@ Check = Annotated[bool, typer.Option("--check", help="Compare the folder with th
 
 Image = Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)]
 
-GpuResource = Annotated[str, typer.Option(help="Resource that the device plugin offers.")]
-
 RuntimeClass = Annotated[str, typer.Option(help="RuntimeClass of the pods, such as nvidia on k3s.", show_default=False)]
 
 
@@ -56,12 +54,6 @@ RouterImage = Annotated[
     str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
 ]
 
-Host = Annotated[str, typer.Option(help="Write an Ingress for this domain name.", show_default=False)]
-
-IngressClass = Annotated[str, typer.Option(help="IngressClass of the Ingress, else the cluster's.", show_default=False)]
-
-StorageClass = Annotated[str, typer.Option(help="StorageClass of the claims, else the cluster's.", show_default=False)]
-
 
 Namespace = Annotated[str, typer.Argument(help="The namespace of the export; kubectl reaches it.", show_default=False)]
 
@@ -80,11 +72,7 @@ def export_kubernetes(
     image: Image = "",
     tool_image: ToolImage = "",
     router_image: RouterImage = "",
-    host: Host = "",
-    ingress_class: IngressClass = "",
-    gpu_resource: GpuResource = "nvidia.com/gpu",
     runtime_class: RuntimeClass = "",
-    storage_class: StorageClass = "",
     check: Check = False,
     as_json: Json = False,
 ) -> Report:
@@ -100,11 +88,7 @@ def export_kubernetes(
         image=image,
         tool_image=tool_image,
         router_image=router_image,
-        host=host,
-        ingress_class=ingress_class,
-        gpu_resource=gpu_resource,
         runtime_class=runtime_class,
-        storage_class=storage_class,
     )
     if check:
         _refuse_others(given=cluster != Cluster())
@@ -124,23 +108,16 @@ def export_compose(
             show_default=False,
         ),
     ] = None,
-    image: Annotated[
-        str, typer.Option(help="A pushed image, with its digest; else the folder builds it.", show_default=False)
-    ] = "",
-    router_image: Annotated[str, typer.Option(help="The same for the router and the door.", show_default=False)] = "",
     check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
-    from dflash_deploy.features.export.compose import ComposeProject
     from dflash_deploy.features.export.operations import check_compose
     from dflash_deploy.features.export.operations import export_compose as run_export_compose
 
-    project = ComposeProject(image=image, router_image=router_image)
     if check:
-        _refuse_others(given=project != ComposeProject())
         return _checked(check_compose(directory, out))
-    done = run_export_compose(directory, out, project)
+    done = run_export_compose(directory, out)
     return Report(done.document(), _composed(done))
 
 
@@ -157,8 +134,6 @@ def export_production__stack(
         typer.Option(help="Weights: in directories of each node, or in the claim of `export kubernetes`."),
     ] = "host-path",
     image: Image = "",
-    gpu_resource: GpuResource = "nvidia.com/gpu",
-    runtime_class: RuntimeClass = "",
     check: Check = False,
     as_json: Json = False,
 ) -> Report:
@@ -166,14 +141,7 @@ def export_production__stack(
     from dflash_deploy.features.export.cluster import Cluster
     from dflash_deploy.features.export.operations import check_production_stack, export_production_stack
 
-    cluster = Cluster(
-        name=name,
-        replicas=replicas,
-        weights=weights,
-        image=image,
-        gpu_resource=gpu_resource,
-        runtime_class=runtime_class,
-    )
+    cluster = Cluster(name=name, replicas=replicas, weights=weights, image=image)
     if check:
         _refuse_others(given=cluster != Cluster())
         return _checked(check_production_stack(directory, out))

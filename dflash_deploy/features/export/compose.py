@@ -18,8 +18,9 @@ from typing import Any
 from dflash_deploy import __version__
 from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import BadInput
-from dflash_deploy.features.export.cluster import IMAGE, check_form, is_pinned
+from dflash_deploy.features.export.cluster import is_pinned
 from dflash_deploy.features.export.folder import yaml_of
+from dflash_deploy.features.export.readme import filled, of_plan
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.router.files import KEYS, MANIFEST, RoutedEngine, manifest_of
@@ -44,23 +45,6 @@ HEADER = """\
 _STATE = "./.dflash/"
 _ONLY_HERE = ("dev.dflash.secrets-hash", "dev.dflash.router-keys")
 """Labels with a hash of keys that only the deployment has."""
-
-
-@dataclass(frozen=True)
-class ComposeProject:
-    """The choices for the folder. Empty texts leave a choice to the deployment.
-
-    `image` replaces the engine's image and `router_image` that of the router and the door. Images that are named here
-    are not built from the folder.
-    """
-
-    image: str = ""
-    router_image: str = ""
-
-    def __post_init__(self) -> None:
-        """Raises BadInput for what Compose would refuse."""
-        check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
-        check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
 
 
 def project_of(folder: Path) -> str:
@@ -106,24 +90,20 @@ class ComposeSource:
         return self.plan.settings.several_engines
 
 
-def compose_document(source: ComposeSource, project: ComposeProject) -> dict[str, Any]:
+def compose_document(source: ComposeSource) -> dict[str, Any]:
     """The Compose file of the folder: nothing in it is a path or a user of this machine.
 
     It has no name, so that a copy of the folder is another project: `down` there stops no container of this one.
     """
     document = copy.deepcopy({key: value for key, value in source.document.items() if key != "name"})
-    for name, service in document["services"].items():
-        front = name in {DOOR, ROUTER}
+    for service in document["services"].values():
         service["user"] = f"${{{USER}:?run `sh {SETUP}` first}}"
         service["labels"] = {key: value for key, value in service["labels"].items() if key not in _ONLY_HERE}
         environment = _portable(service.get("environment", {}))
         # further keys are in .env: without the tool, no one writes the file
         service["environment"] = {key: text for key, text in environment.items() if text and key != KEYS_FILE}
         service["volumes"] = [_mounted(one) for one in service.get("volumes", ()) if not _has_keys(one)]
-        if named := project.router_image if front else project.image:
-            service["image"] = named
-            service.pop("build", None)
-        elif "build" in service:
+        if "build" in service:
             service["build"]["context"] = f"./{BUILD}"
     document["secrets"]["dotenv"]["file"] = "./.env"
     return document
@@ -208,7 +188,7 @@ def mounted_files(source: ComposeSource) -> dict[str, str]:
 
 
 def built_files(source: ComposeSource, document: Mapping[str, Any]) -> dict[str, str]:
-    """What the images are built from that are not named."""
+    """What the images are built from."""
     needed = any("build" in service for service in document["services"].values())
     return {f"{BUILD}/{name}": text for name, text in source.build.items()} if needed else {}
 
@@ -307,36 +287,35 @@ ANY = ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
 def compose_readme(source: ComposeSource, document: Mapping[str, Any]) -> str:
     """The text of README.md."""
     plan = source.plan
-    services = ", ".join(document["services"])
-    return f"""\
-# {plan.pair.name} with Docker Compose
-
-Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}. Services: {services}.
-
-Written by dflash-deploy {__version__}. The folder runs without it, with Docker and Compose{_gpus(source)}.
-Run the steps in this order, in this folder.
-
-{_keys(source)}
-{_weights(source)}
-{_start(source, document)}
-{_check(source)}
-{_later(source)}"""
-
-
-def _gpus(source: ComposeSource) -> str:
-    return "" if source.plan.engine.cpu else ", and the NVIDIA Container Toolkit"
-
-
-def _weights(source: ComposeSource) -> str:
     known = [(role, name) for role, name in VARIABLES.items() if name in source.places]
-    listed = "\n".join(f"- the {role}: `{name}`" for role, name in known)
-    return f"""\
-## 2. The weights
+    start = plan.profile.first_start
+    answers = plan.settings.answers_requests
+    return filled(
+        "compose",
+        **of_plan(plan),
+        services=", ".join(document["services"]),
+        gpus="" if plan.engine.cpu else ", and the NVIDIA Container Toolkit",
+        places="\n".join(f"- the {role}: `{name}`" for role, name in known),
+        fetched="".join(_fetched(source, role) for role, _ in known),
+        images="\n".join(_images(document)),
+        minutes=max(1, round((start.seconds if start else 1200) / 60)),
+        url=base_url(source) if answers else "",
+        silent=not answers,
+        trust=_trust(source),
+        request=example_request(source).replace("'", "'\\''"),
+        routed=source.routed,
+        routers_name=ROUTERS_NAME,
+        cores=source.routed and plan.engine.cpu,
+        ranks=plan.settings.several_machines,
+    )
 
-`.env` names their directories on the machine that wrote this folder. Change these lines for yours:
 
-{listed}
-{"".join(_fetched(source, role) for role, _ in known)}"""
+def _images(document: Mapping[str, Any]) -> Iterator[str]:
+    services = document["services"].values()
+    built = {one["image"] for one in services if "build" in one}
+    yield from (f"- `{image}` is built from `build/` if it is missing." for image in sorted(built))
+    for image in sorted({one["image"] for one in services} - built):
+        yield f"- `{image}` is pulled{'' if is_pinned(image) else '; it has no digest'}."
 
 
 def _fetched(source: ComposeSource, role: str) -> str:
@@ -358,60 +337,6 @@ def _has_sums(locked: LockedRole) -> bool:
     return any(locked.files.values())
 
 
-def _keys(source: ComposeSource) -> str:
-    router = "\nThe router gets two keys of its own. No client can use them.\n" if source.routed else ""
-    return f"""\
-## 1. The API key
-
-    sh {SETUP}
-
-It makes `.env` with a new key, readable only by you. `sh {SETUP} FILE` takes the key in a file instead. The containers
-run as you: they read `.env`.
-{router}"""
-
-
-def _start(source: ComposeSource, document: Mapping[str, Any]) -> str:
-    built = sorted({one["image"] for one in document["services"].values() if "build" in one})
-    pulled = sorted({one["image"] for one in document["services"].values() if "build" not in one} - set(built))
-    lines = [f"- `{image}` is built from `build/` if it is missing." for image in built]
-    lines += [f"- `{image}` is pulled{'' if is_pinned(image) else '; it has no digest'}." for image in pulled]
-    known = source.plan.profile.first_start
-    minutes = max(1, round((known.seconds if known else 1200) / 60))
-    router = " The router sends to an engine once it answers." if source.routed else ""
-    images = "\n".join(lines)
-    return f"""\
-## 3. Start
-
-    docker compose up -d
-    docker compose ps
-
-{images}
-
-The engine is `starting`, then `healthy`. A first start may take {minutes} minute{"s" if minutes > 1 else ""}.{router}
-`docker compose logs -f` shows the log.
-"""
-
-
-def _check(source: ComposeSource) -> str:
-    settings = source.plan.settings
-    if not settings.answers_requests:
-        return "## 4. Check\n\nThis machine answers no requests: ask rank 0.\n"
-    url, trust = base_url(source), _trust(source)
-    said = example_request(source).replace("'", "'\\''")
-    return f"""\
-## 4. Check
-
-Without the key, the answer is 401. With it, an answer of the model:
-
-    curl -sS{trust} -o /dev/null -w '%{{http_code}}\\n' {url}/v1/models
-    sed -n 's/^{Settings.vllm_api_key}=/Authorization: Bearer /p' .env | \\
-      curl -sS{trust} -H @- -H 'Content-Type: application/json' {url}/v1/chat/completions -d \\
-      '{said}'
-
-With dflash-deploy, on any machine: `dflash-deploy test --url {url} --key-file FILE`.
-"""
-
-
 def _trust(source: ComposeSource) -> str:
     settings = source.plan.settings
     site = published_site(settings)
@@ -431,41 +356,9 @@ def base_url(source: ComposeSource) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.dflash_port}"
 
 
-def _later(source: ComposeSource) -> str:
-    return "## 5. Later\n\n" + "".join(f"- {line}\n" for line in _notes(source))
-
-
-def _notes(source: ComposeSource) -> Iterator[str]:
-    yield "`docker compose down` stops all; weights and compiled kernels stay."
-    yield (
-        "This folder's name is the name of its Compose project: run `docker compose down` before you rename it. A copy "
-        "needs another name, and then is a project of its own; to run beside this one it needs other ports too."
-    )
-    yield (
-        f"A further key is an entry NAME:KEY in {Settings.dflash_api_keys} of `.env`, with commas between entries. "
-        "After any change of `.env`: `docker compose up -d --force-recreate`, which starts every engine again."
-    )
-    if source.routed:
-        yield f"Leave the entry `{ROUTERS_NAME}` there: with it the router reads the engines' load."
-        yield (
-            f"Prometheus reads engine N at port {source.plan.settings.dflash_port}, path `/replicas/N/metrics`, with a "
-            "key NAME:KEY:metrics. The router's own metrics are not published: only dflash-deploy writes their keys."
-        )
-        yield "Docker restarts an engine that ends; the router leaves it out meanwhile."
-    if source.routed and source.plan.engine.cpu:
-        yield "The processor cores of the engines are numbered as on the machine that wrote this folder."
-    if source.plan.settings.several_machines:
-        yield "Each machine has a folder of its own. Start all of them; rank 0 answers requests."
-    yield "Own additions belong into `compose.override.yaml`, which Compose reads too and no export writes."
-    yield (
-        "In the deployment, `dflash-deploy export compose --check` says what differs, setting by setting, and "
-        "`dflash-deploy export compose` writes the folder again."
-    )
-
-
-def compose_folder(source: ComposeSource, project: ComposeProject) -> dict[str, str]:
+def compose_folder(source: ComposeSource) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
-    document = compose_document(source, project)
+    document = compose_document(source)
     return {
         README: compose_readme(source, document),
         COMPOSE: compose_text(document),

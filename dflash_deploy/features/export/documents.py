@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dflash_deploy.schemas.common import Documented
+from dflash_deploy.schemas.common import DocumentedDict
 from dflash_deploy.schemas.measuring import TestData
 from dflash_deploy.schemas.table import CommandData
 
 
-class ExportKubernetesData(Documented):
+class ExportKubernetesData(DocumentedDict):
     """The kustomize folder that `export kubernetes` wrote."""
 
     directory: str
@@ -37,7 +37,7 @@ class ExportKubernetesData(Documented):
     """The line that creates the Secret of the router before several replicas; empty with one."""
 
 
-class ExportComposeData(Documented):
+class ExportComposeData(DocumentedDict):
     """The folder that `export compose` wrote."""
 
     directory: str
@@ -54,7 +54,7 @@ class ExportComposeData(Documented):
     """The roles whose weights the folder's lock has: target, drafter."""
 
 
-class ExportProductionStackData(Documented):
+class ExportProductionStackData(DocumentedDict):
     """The folder that `export production-stack` wrote."""
 
     directory: str
@@ -79,7 +79,7 @@ class ExportProductionStackData(Documented):
     """The lines that create the Secrets of the router and of the engines. They have no key: they read .env."""
 
 
-class ManifestDifference(Documented):
+class ManifestDifference(DocumentedDict):
     """One value in which the folder differs from the deployment."""
 
     file: str
@@ -92,7 +92,7 @@ class ManifestDifference(Documented):
     """The value that an export writes today; `missing` if it writes none."""
 
 
-class ExportCheckData(Documented):
+class ExportCheckData(DocumentedDict):
     """What `--check` found."""
 
     directory: str

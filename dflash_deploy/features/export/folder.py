@@ -16,9 +16,10 @@ import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
+from dflash_deploy.features.export.monitored import monitoring_objects
 from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.optional import ingress_objects, monitoring_objects
-from dflash_deploy.features.export.readme import pull_objects, readme
+from dflash_deploy.features.export.pull import pull_objects
+from dflash_deploy.features.export.readme import readme
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?\Z")
@@ -54,8 +55,8 @@ BASE = "base"
 PULL = "pull"
 """The folder with the Job that fills the claim of the weights."""
 
-MONITORING, INGRESS = "monitoring", "ingress"
-"""The folders with what only some clusters can have. Each has its own objects only: an overlay names those it needs."""
+MONITORING = "monitoring"
+"""The folder with what only some clusters can have. It has its own objects only, which an overlay may name."""
 
 HEADER = """\
 # Written by dflash-deploy {version} export kubernetes, from .env and dflash.lock.
@@ -68,8 +69,6 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     router = router_objects(source, cluster) if cluster.routed else {}
     texts = _kustomized(BASE, {**objects(source, cluster), **router})
     texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
-    if cluster.host:
-        texts |= _kustomized(INGRESS, ingress_objects(source, cluster))
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
         if source.pull_files:

@@ -280,8 +280,6 @@ def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
 
 def _claim(cluster: Cluster, name: str, size: str, mode: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
-    if cluster.storage_class:
-        spec["storageClassName"] = cluster.storage_class
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata(cluster, name), "spec": spec}
 
 

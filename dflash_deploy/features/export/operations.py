@@ -30,22 +30,21 @@ from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, is_pinned
 from dflash_deploy.features.export.compose import (
-    DOOR,
     KEPT,
     ROUTER,
-    ComposeProject,
     ComposeSource,
     LockedRole,
     compose_folder,
     project_of,
 )
 from dflash_deploy.features.export.folder import Difference, differences, folder
-from dflash_deploy.features.export.readme import ENV_FILE as PULL_ENV
-from dflash_deploy.features.export.readme import LOCK_FILE as PULL_LOCK
-from dflash_deploy.features.export.readme import MODELS, MOST_BYTES, image_note, router_secret_command, secret_command
+from dflash_deploy.features.export.pull import ENV_FILE as PULL_ENV
+from dflash_deploy.features.export.pull import LOCK_FILE as PULL_LOCK
+from dflash_deploy.features.export.pull import MODELS, MOST_BYTES
+from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.features.export.stack import CHART, CHART_VERSION, keys_command, router_key_command, stack_folder
-from dflash_deploy.features.monitoring.export import limits_of
-from dflash_deploy.features.monitoring.files import rule_groups
+from dflash_deploy.features.monitoring.project import limits_of
+from dflash_deploy.features.monitoring.rules import rule_groups
 from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.plan.result import Plan
@@ -330,8 +329,6 @@ def _check_lock(plan: Plan, lock: Lock | None) -> None:
             )
 
 
-USUAL_PROJECT = ComposeProject()
-
 EXPORT_COMPOSE = "export compose"
 
 
@@ -358,7 +355,7 @@ class ComposeExport:
         }
 
 
-def export_compose(directory: Path, out: Path | None, project: ComposeProject = USUAL_PROJECT) -> ComposeExport:
+def export_compose(directory: Path, out: Path | None) -> ComposeExport:
     """Write the deployment in a directory as a Compose folder into `out`, which is created.
 
     Without `out`, its name is one that no other deployment has, because it is the name of the Compose project.
@@ -370,15 +367,14 @@ def export_compose(directory: Path, out: Path | None, project: ComposeProject = 
     deployment = Deployment.existing(directory)
     out = out or _usual_folder(deployment)
     name = project_of(out)
-    source, texts = _rendered(deployment, project)
-    write_folder(out, origin_of(deployment, EXPORT_COMPOSE), texts, asdict(project))
-    images = {name: project.router_image if name in {DOOR, ROUTER} else project.image for name in _services(source)}
+    source, texts = _rendered(deployment)
+    write_folder(out, origin_of(deployment, EXPORT_COMPOSE), texts, {})
     return ComposeExport(
         out.absolute(),
         tuple(sorted(texts)),
         name,
         tuple(_services(source)),
-        tuple(sorted({images[name] or one["image"] for name, one in _services(source).items()})),
+        tuple(sorted({one["image"] for one in _services(source).values()})),
         tuple(source.locked),
     )
 
@@ -397,7 +393,7 @@ def check_compose(directory: Path, out: Path | None) -> ExportCheck:
         out or _usual_folder(Deployment.existing(directory)),
         EXPORT_COMPOSE,
         ComposeRecord,
-        lambda deployment, record: _rendered(deployment, ComposeProject(**record.options.model_dump()))[1],
+        lambda deployment, _: _rendered(deployment)[1],
     )
 
 
@@ -406,7 +402,7 @@ def _services(source: ComposeSource) -> dict[str, dict[str, str]]:
     return found
 
 
-def _rendered(deployment: Deployment, project: ComposeProject) -> tuple[ComposeSource, dict[str, str]]:
+def _rendered(deployment: Deployment) -> tuple[ComposeSource, dict[str, str]]:
     """The text of each file, and what it is made from. Raises what keeps the deployment from being exported."""
     plan = plan_of(deployment)
     refuse_native(plan, "Compose")
@@ -417,7 +413,7 @@ def _rendered(deployment: Deployment, project: ComposeProject) -> tuple[ComposeS
         )
     refuse_errors(deployment, plan)
     source = compose_source(deployment, plan)
-    texts = compose_folder(source, project)
+    texts = compose_folder(source)
     refuse_secrets(deployment, environment_of(plan), texts)
     return source, texts
 
@@ -475,8 +471,8 @@ class ProductionStackExport:
 def export_production_stack(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> ProductionStackExport:
     """Write the values of the chart for the deployment in a directory into `out`, which is created.
 
-    Of `cluster` it takes name, replicas, weights, image, GPU resource and runtime class. Files of a person are never
-    overwritten. Raises NotPossible for engines other than vLLM, and what `export_kubernetes` raises.
+    Of `cluster` it takes name, replicas, weights and image. Files of a person are never overwritten. Raises
+    NotPossible for engines other than vLLM, and what `export_kubernetes` raises.
     """
     deployment = Deployment.existing(directory)
     source, texts = rendered(deployment, cluster, stack_folder)

@@ -136,7 +136,7 @@ def _engine_container(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "volumeMounts": _mounts(source, cluster),
     }
     if source.gpus:
-        container["resources"]["limits"] = {cluster.gpu_resource: source.gpus}
+        container["resources"]["limits"] = {"nvidia.com/gpu": source.gpus}
     return container
 
 

@@ -14,8 +14,8 @@ from dflash_deploy.errors import NotPossible
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry
 from dflash_deploy.features.export.folder import yaml_of
 from dflash_deploy.features.export.objects import origin_of, strategy_of
-from dflash_deploy.features.export.pods import CONFINED, STARTS, pod_spec, quantity, weights_claim
-from dflash_deploy.features.export.readme import KEYS, image_note
+from dflash_deploy.features.export.pods import CONFINED, pod_spec, quantity
+from dflash_deploy.features.export.readme import KEYS, filled, image_note, minutes_of, of_plan, weights
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.serve.engines.installed import InstalledEngine
 from dflash_deploy.serve.secrets import SECRETS_FILE
@@ -87,7 +87,7 @@ def stack_values(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             "labels": labels,
             "vllmApiKey": {"secretName": keys_secret(cluster), "secretKey": Settings.vllm_api_key.name},
             "imagePullPolicy": "IfNotPresent" if has_registry(source.image(cluster)) else "Never",
-            "runtimeClassName": cluster.runtime_class,
+            "runtimeClassName": "",
             "strategy": strategy_of(cluster),
             "securityContext": pod["securityContext"],
             "containerSecurityContext": {"runAsNonRoot": True, **CONFINED},
@@ -121,7 +121,7 @@ def _model(source: ExportSource, cluster: Cluster, pod: Mapping[str, Any]) -> di
         "tag": tag,
         "modelURL": command[2],
         "replicaCount": cluster.replicas,
-        "runtimeClassName": cluster.runtime_class,
+        "runtimeClassName": "",
         "resources": engine["resources"],
         "shmSize": quantity(source.plan.values),
         "vllmConfig": {
@@ -223,71 +223,21 @@ def router_key_command(source: ExportSource, cluster: Cluster) -> str:
 
 def stack_readme(source: ExportSource, cluster: Cluster) -> str:
     """The text of README.md."""
-    plan, note = source.plan, image_note(source, cluster)
-    minutes = max(1, round(STARTS * source.start_seconds / 60))
-    deployment = f"{cluster.name}-{MODEL}-deployment-vllm"
-    pinned = f"{note}. Export again with `--image REPOSITORY@sha256:DIGEST`." if note else "The nodes pull it."
-    return f"""\
-# {cluster.name} on vLLM's production-stack
-
-Profile {plan.profile.name}, models {plan.pair.name}, engine {plan.engine.name}, replicas: {cluster.replicas}.
-
-`values.yaml` is for the chart {CHART} {CHART_VERSION}. It has no key. It has been installed on no cluster.
-
-## 1. The image
-
-    {source.image(cluster)}
-
-{pinned}
-
-## 2. The weights
-
-{_weights(source, cluster)}
-## 3. The API keys
-
-The chart's router has a key of its own, which only opens the routes of applications:
-
-    dflash-deploy keys add {ROUTER_KEY}
-    {router_key_command(source, cluster)}
-    {keys_command(source, cluster)}
-
-The chart gives keys to containers as environment variables: who may run commands in a pod can read them.
-After `keys add` or `keys revoke`, delete the second Secret, create it again, and restart the pods:
-
-    kubectl rollout restart deployment/{deployment}
-
-## 4. Install and test
-
-    helm repo add vllm {REPOSITORY}
-    helm upgrade --install {cluster.name} vllm/{CHART} --version {CHART_VERSION} -f values.yaml
-    kubectl rollout status deployment/{deployment}
-    kubectl port-forward service/{cluster.name}-router-service 8000:80 &
-    dflash-deploy test --url http://127.0.0.1:8000 --key-file FILE
-
-The third line ends after 20 minutes, which the chart has as its limit. A first start may take {minutes} minutes.
-
-## What to know
-
-- The chart runs `vllm serve` itself, with the arguments of this deployment. One of them is the gateway, which checks
-  each key.
-- The router's image is that of the chart, without a digest. Pin it with `routerSpec.tag`.
-- The router reads `/metrics` of the engines without a key, and gets 401. It does not know their load, and logs that.
-- The router opens `/sleep` and `/wake_up` with its own key to clients without one. The engines refuse that key there.
-- The chart has no NetworkPolicy. A pod that ends breaks off its answers after 30 seconds at the latest.
-- Limits of an API key apply to each pod by itself.
-"""
-
-
-def _weights(source: ExportSource, cluster: Cluster) -> str:
-    if cluster.weights == "claim":
-        options = f"--weights claim --name {cluster.name} --replicas {cluster.replicas}"
-        return f"""\
-The claim `{weights_claim(source, cluster)}` has them. `dflash-deploy export kubernetes {options}` writes the claim
-and what fills it; step 2 of its README has the lines.
-"""
-    listed = "\n".join(f"    {path}" for path in (source.target, source.drafter) if path)
-    return f"""\
-Each node needs these directories, readable for user {source.user}, group {source.group}:
-
-{listed}
-"""
+    note = image_note(source, cluster)
+    return filled(
+        "production-stack",
+        **of_plan(source.plan),
+        **weights(source, cluster),
+        name=cluster.name,
+        replicas=cluster.replicas,
+        chart=CHART,
+        chart_version=CHART_VERSION,
+        repository=REPOSITORY,
+        image=source.image(cluster),
+        pinned=f"{note}. Export again with `--image REPOSITORY@sha256:DIGEST`." if note else "The nodes pull it.",
+        router_key=ROUTER_KEY,
+        router_key_command=router_key_command(source, cluster),
+        keys_command=keys_command(source, cluster),
+        deployment=f"{cluster.name}-{MODEL}-deployment-vllm",
+        minutes=minutes_of(source),
+    )

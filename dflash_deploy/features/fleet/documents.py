@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dflash_deploy.schemas.common import AcceptanceLength, Count, Documented, FailureCode, Rate, Seconds
-from dflash_deploy.schemas.keys import Fingerprint, HttpStatus, KeyUsageData
+from dflash_deploy.client.metrics import KeyUsage
+from dflash_deploy.document import Fingerprint, HttpStatus
+from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, FailureCode, Rate, Seconds
 from dflash_deploy.schemas.table import CommandData
 
 
-class FleetErrorData(Documented):
+class FleetErrorData(DocumentedDict):
     """Why a command failed on a host."""
 
     code: FailureCode
@@ -23,7 +24,7 @@ class FleetErrorData(Documented):
     """What to do next."""
 
 
-class FleetHostData(Documented):
+class FleetHostData(DocumentedDict):
     """One host."""
 
     name: str
@@ -56,7 +57,7 @@ class FleetHostData(Documented):
     """Whether the router sends requests to its engine; null without a router, and if it or the host does not say."""
 
 
-class FleetData(Documented):
+class FleetData(DocumentedDict):
     """The result of a command on several hosts."""
 
     shape: Literal["replicas", "one-engine"]
@@ -69,7 +70,7 @@ class FleetData(Documented):
     """The hosts, in the order of fleet.yaml."""
 
 
-class FleetInitData(Documented):
+class FleetInitData(DocumentedDict):
     """The hosts of `fleet.yaml`, and whether they can be used."""
 
     file: str
@@ -86,7 +87,7 @@ class FleetInitData(Documented):
     """The hosts, in the order of fleet.yaml."""
 
 
-class FleetLinkData(Documented):
+class FleetLinkData(DocumentedDict):
     """A network interface with an IPv4 address."""
 
     interface: str
@@ -107,7 +108,7 @@ class FleetLinkData(Documented):
     """Index of the GID of type RoCE v2 for the address; null without one."""
 
 
-class FleetEngineData(Documented):
+class FleetEngineData(DocumentedDict):
     """The process or container of an engine. It is not asked for an answer."""
 
     phase: str
@@ -120,7 +121,7 @@ class FleetEngineData(Documented):
     """Whether it answers /health with 503: requests wait, and it computes nothing."""
 
 
-class FleetFactsData(Documented):
+class FleetFactsData(DocumentedDict):
     """What a fleet needs to know of a machine."""
 
     version: str
@@ -145,14 +146,14 @@ class FleetFactsData(Documented):
     """The engine of the deployment of `--dir`; null without the option."""
 
 
-class FleetFetchData(Documented):
+class FleetFetchData(DocumentedDict):
     """The weights of a machine."""
 
     state: Literal["present"]
     """No weights are missing."""
 
 
-class FleetRouteData(Documented):
+class FleetRouteData(DocumentedDict):
     """Which engines of other machines get requests from the router of this one."""
 
     engines: list[str]
@@ -161,7 +162,7 @@ class FleetRouteData(Documented):
     """For each address of ROUTER_ENGINES that gets no requests, why. The text may change."""
 
 
-class FleetAnswerData(Documented):
+class FleetAnswerData(DocumentedDict):
     """What the engines of a machine answer to a key."""
 
     name: str
@@ -170,7 +171,7 @@ class FleetAnswerData(Documented):
     """HTTP status; null if no engine answered."""
 
 
-class FleetAcceptData(Documented):
+class FleetAcceptData(DocumentedDict):
     """Whether the engines of a machine accept the keys that the terminal of a fleet sent."""
 
     state: Literal["accepted", "stopped"]
@@ -179,7 +180,7 @@ class FleetAcceptData(Documented):
     """What the engines answer to each key that the terminal wants to be proven; empty if none runs."""
 
 
-class FleetKeysData(Documented):
+class FleetKeysData(DocumentedDict):
     """A key that was added, replaced or revoked on all hosts. No key is in the document."""
 
     file: str
@@ -200,10 +201,10 @@ class FleetKeysData(Documented):
     """The hosts, in the order of fleet.yaml."""
 
 
-class FleetUsageData(Documented):
+class FleetUsageData(DocumentedDict):
     """What all keys used on the hosts that answered, since the start of their engines."""
 
-    keys: list[KeyUsageData]
+    keys: list[KeyUsage]
     """The keys that were used, by name."""
     shape: Literal["replicas", "one-engine"]
     """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""

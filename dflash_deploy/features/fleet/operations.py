@@ -190,7 +190,7 @@ class FleetUsage:
 
     def document(self) -> dict[str, object]:
         """The `data` of `fleet keys usage --json`."""
-        return {"keys": [used.document() for used in self.usage], **self.result.document()}
+        return {"keys": self.usage, **self.result.document()}
 
 
 def fleet_usage_of_keys(directory: Path, *, reporter: Reporter = SILENT) -> FleetUsage:

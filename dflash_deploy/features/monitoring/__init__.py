@@ -1,7 +1,4 @@
-"""Recording rules, alerts and dashboards as typed data. `monitoring/` has the files that are generated from them.
-
-python -m dflash_deploy.features.monitoring     writes monitoring/
-"""
+"""Prometheus beside a deployment: recording rules, alerts and dashboards, whose files are in `monitoring/`."""
 
 from __future__ import annotations
 
@@ -13,16 +10,20 @@ from typing import TYPE_CHECKING
 from dflash_deploy.registry import Feature, Happened
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dflash_deploy.deployment.directory import Deployment
 
-FOLDER = "monitor"
-"""The directory with configuration and data, in a deployment's `.dflash`."""
+
+def monitoring_folder(deployment: Deployment) -> Path:
+    """The Compose project of a deployment, with its data."""
+    return deployment.state / "monitor"
 
 
 def _around(
     deployment: Deployment, command: str, note: Callable[[str], None], most: timedelta
 ) -> AbstractContextManager[None]:
-    if not (deployment.state / FOLDER).is_dir():
+    if not monitoring_folder(deployment).is_dir():
         return nullcontext()
     from dflash_deploy.features.monitoring.silences import silenced  # noqa: PLC0415 - only where something is monitored
 
@@ -30,9 +31,9 @@ def _around(
 
 
 def _events(deployment: Deployment, since: datetime, now: datetime) -> Sequence[Happened] | None:
-    if not (deployment.state / FOLDER).is_dir():
+    if not monitoring_folder(deployment).is_dir():
         return None
-    from dflash_deploy.features.monitoring.alerted import alerts_between  # noqa: PLC0415 - the same
+    from dflash_deploy.features.monitoring.operations import alerts_between  # noqa: PLC0415 - the same
 
     return alerts_between(deployment, since, now)
 

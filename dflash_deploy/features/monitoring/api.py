@@ -176,7 +176,11 @@ class _Receiver(ForeignDocument):
     name: str
 
 
-class _Receivers(RootModel[list[_Receiver]]):
+class _RoutedAlert(ForeignDocument):
+    receivers: list[_Receiver]
+
+
+class _RoutedAlerts(RootModel[list[_RoutedAlert]]):
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
@@ -280,9 +284,11 @@ class MonitoringApi:
         body = [{"labels": dict(labels), "annotations": dict(annotations)}]
         return self._ask("POST", "/api/v2/alerts", json=body).succeeded
 
-    def receivers(self) -> list[str]:
-        """The names of Alertmanager's receivers."""
-        return [one.name for one in self._ask("GET", "/api/v2/receivers").document(_Receivers).root]
+    def receivers_of(self, labels: Mapping[str, str]) -> list[str]:
+        """The names of the receivers that Alertmanager sends the alerts with these labels to."""
+        asked = [f'{name}="{value}"' for name, value in labels.items()]
+        found = self._ask("GET", "/api/v2/alerts", params={"filter": asked}).document(_RoutedAlerts).root
+        return [one.name for alert in found for one in alert.receivers]
 
     def post_silence(self, silence: AlertSilence) -> AlertSilence:
         """Make a silence in Alertmanager, or change the one with its id; return it with its id.

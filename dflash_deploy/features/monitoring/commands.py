@@ -26,96 +26,28 @@ monitor = typer.Typer(
     epilog=examples("monitor up", "monitor export ./monitoring"),
 )
 
-Webhook = Annotated[str | None, typer.Option(help="Send alerts to this URL, through Alertmanager.", show_default=False)]
-WebhookFile = Annotated[
-    Path | None, typer.Option(help="A file that holds the URL of --webhook, if it is a secret.", dir_okay=False)
-]
-WebhookTokenFile = Annotated[
-    Path | None, typer.Option(help="A file that holds the bearer token of --webhook.", dir_okay=False)
-]
-Ntfy = Annotated[str | None, typer.Option(help="Send alerts to this topic of ntfy, such as https://ntfy.sh/TOPIC.")]
-NtfyFile = Annotated[
-    Path | None, typer.Option(help="A file that holds the URL of --ntfy, if it is a secret.", dir_okay=False)
-]
-NtfyTokenFile = Annotated[
-    Path | None, typer.Option(help="A file that holds the access token of --ntfy.", dir_okay=False)
-]
-Mail = Annotated[str | None, typer.Option(help="Send alerts to this mail address.")]
-MailFrom = Annotated[str | None, typer.Option(help="Sender of the mails; else the address of --mail.")]
-Smtp = Annotated[str | None, typer.Option(help="Mail server as HOST:PORT; else 127.0.0.1:25.", metavar="HOST:PORT")]
-SmtpUser = Annotated[str | None, typer.Option(help="User of the mail server.")]
-SmtpPasswordFile = Annotated[
-    Path | None, typer.Option(help="A file that holds the password of --smtp-user.", dir_okay=False)
-]
-
-Node = Annotated[list[str] | None, typer.Option(help="Address (HOST:PORT) of a node exporter; may be repeated.")]
-Gpu = Annotated[list[str] | None, typer.Option(help="Address (HOST:PORT) of a DCGM exporter; may be repeated.")]
-Blackbox = Annotated[
-    str, typer.Option(help="Address (HOST:PORT) of a blackbox exporter that asks the endpoint.", show_default=False)
-]
+Every = Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")]
 
 LONGEST_SILENCE = 30 * DAY
 """Seconds."""
 
 
-@command(changes=True, examples=("monitor up", "monitor up --ntfy https://ntfy.sh/TOPIC"))
-def monitor_up(
-    directory: Directory = HERE,
-    webhook: Webhook = None,
-    webhook_file: WebhookFile = None,
-    webhook_token_file: WebhookTokenFile = None,
-    ntfy: Ntfy = None,
-    ntfy_file: NtfyFile = None,
-    ntfy_token_file: NtfyTokenFile = None,
-    mail: Mail = None,
-    mail_from: MailFrom = None,
-    smtp: Smtp = None,
-    smtp_user: SmtpUser = None,
-    smtp_password_file: SmtpPasswordFile = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Prometheus on 127.0.0.1.")] = 9090,
-    alert_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of Alertmanager on 127.0.0.1.")] = 9093,
-    every: Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")] = 15,
-    node: Node = None,
-    gpu: Gpu = None,
-    blackbox: Blackbox = "",
-    as_json: Json = False,
-) -> Report:
-    """Start Prometheus for this deployment, on 127.0.0.1 only.
+@command(changes=True, examples=("monitor up", "monitor up --every 5"))
+def monitor_up(directory: Directory = HERE, every: Every = 15, as_json: Json = False) -> Report:
+    """Start Prometheus, Alertmanager and Grafana for this deployment with Docker Compose, on 127.0.0.1 only.
 
-    With --webhook, --ntfy or --mail it starts Alertmanager too; each receiver gets all alerts.
+    Receivers of alerts are in .dflash/monitor/alertmanager/alertmanager.yml, ports in .dflash/monitor/.env: edit them,
+    then run the command again.
     """
-    from dflash_deploy.features.monitoring.export import Exporters, receivers
     from dflash_deploy.features.monitoring.operations import start_monitoring
 
-    to = receivers(
-        webhook=webhook,
-        webhook_file=webhook_file,
-        webhook_token_file=webhook_token_file,
-        ntfy=ntfy,
-        ntfy_file=ntfy_file,
-        ntfy_token_file=ntfy_token_file,
-        mail=mail,
-        mail_from=mail_from,
-        smtp=smtp,
-        smtp_user=smtp_user,
-        smtp_password_file=smtp_password_file,
-    )
-    exporters = Exporters(node or (), gpu or (), blackbox)
-    state = start_monitoring(
-        directory,
-        to=to,
-        exporters=exporters,
-        port=port,
-        alert_port=alert_port,
-        interval=every,
-        reporter=terminal(),
-    )
+    state = start_monitoring(directory, interval=every, reporter=terminal())
     return Report(state.document(), (*_shown(state), "next         dflash-deploy monitor status"))
 
 
 @command(changes=True, examples=("monitor down", "monitor down --json"))
 def monitor_down(directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Stop Prometheus and Alertmanager. Their data stays in .dflash/monitor."""
+    """Stop Prometheus, Alertmanager and Grafana. Their data stays in .dflash/monitor."""
     from dflash_deploy.features.monitoring.operations import stop_monitoring
 
     stopped = stop_monitoring(directory)
@@ -182,75 +114,42 @@ def _silenced(silences: Sequence[AlertSilence]) -> Iterator[str]:
 def _shown(state: MonitoringState) -> tuple[str, ...]:
     if not state.prometheus:
         return ("prometheus   does not run; start it with `dflash-deploy monitor up`",)
-    sends = f"http://{state.alertmanager}, to {', '.join(state.receivers)}"
-    sender = sends if state.alertmanager else "does not run: alerts are sent to no receiver"
+    to = ", ".join(state.receivers) or "no receiver: name one in .dflash/monitor/alertmanager/alertmanager.yml"
+    sender = f"http://{state.alertmanager}, to {to}" if state.alertmanager else "does not run: no alert is sent"
+    panels = f"http://{state.grafana}, user admin, password in .dflash/monitor/grafana.password"
     targets = (
         f"{one.kind:<12} {one.address}: {one.health}{f', {one.problem}' if one.problem else ''}"
         for one in state.targets
     )
     firing = ", ".join(state.firing) or "none"
-    return (f"prometheus   http://{state.prometheus}", f"alertmanager {sender}", *targets, f"firing       {firing}")
+    return (
+        f"prometheus   http://{state.prometheus}",
+        f"alertmanager {sender}",
+        f"grafana      {panels if state.grafana else 'does not run'}",
+        *targets,
+        f"firing       {firing}",
+    )
 
 
-@command(changes=True, examples=("monitor export ./monitoring", "monitor export ./monitoring --compose"))
+@command(changes=True, examples=("monitor export ./monitoring", "monitor export ./monitoring --every 5"))
 def monitor_export(
     out: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where to write the files; it is created.", file_okay=False)
     ],
     directory: Directory = HERE,
-    every: Annotated[int, typer.Option(min=1, max=60, help="Seconds between two readings of /metrics.")] = 15,
-    node: Node = None,
-    gpu: Gpu = None,
-    blackbox: Blackbox = "",
-    compose: Annotated[
-        bool, typer.Option("--compose", help="Add a Compose project: Prometheus, Grafana, exporters, Alertmanager.")
-    ] = False,
-    webhook: Webhook = None,
-    webhook_file: WebhookFile = None,
-    webhook_token_file: WebhookTokenFile = None,
-    ntfy: Ntfy = None,
-    ntfy_file: NtfyFile = None,
-    ntfy_token_file: NtfyTokenFile = None,
-    mail: Mail = None,
-    mail_from: MailFrom = None,
-    smtp: Smtp = None,
-    smtp_user: SmtpUser = None,
-    smtp_password_file: SmtpPasswordFile = None,
+    every: Every = 15,
     as_json: Json = False,
 ) -> Report:
-    """Write scrape job, rules, alerts and dashboards for your Prometheus, with a key that opens only /metrics."""
-    from dflash_deploy.features.monitoring.export import Exporters, export_monitoring, receivers
+    """Write scrape jobs, rules, alerts and dashboards as a Compose project, with a key that opens only /metrics."""
+    from dflash_deploy.features.monitoring.operations import export_monitoring
 
-    to = receivers(
-        webhook=webhook,
-        webhook_file=webhook_file,
-        webhook_token_file=webhook_token_file,
-        ntfy=ntfy,
-        ntfy_file=ntfy_file,
-        ntfy_token_file=ntfy_token_file,
-        mail=mail,
-        mail_from=mail_from,
-        smtp=smtp,
-        smtp_user=smtp_user,
-        smtp_password_file=smtp_password_file,
-    )
-    done = export_monitoring(
-        directory,
-        out,
-        interval=every,
-        exporters=Exporters(node or (), gpu or (), blackbox),
-        containers=compose,
-        to=to,
-        reporter=terminal(),
-    )
+    done = export_monitoring(directory, out, interval=every, reporter=terminal())
     added = "added" if done.key_added else "exists already"
     shown = (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"key          prometheus, opens only GET /metrics, {added}",
         f"scrapes      {', '.join(done.targets)}, every {every} s",
-        f"next         docker compose --project-directory {done.directory} up -d"
-        if compose
-        else f"next         promtool check config {done.directory}/prometheus.yml",
+        f"next         docker compose --project-directory {done.directory} up -d",
     )
     return Report(done.document(), shown)
 

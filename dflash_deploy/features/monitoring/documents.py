@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from dflash_deploy.schemas.common import Count, Documented, Seconds
+from dflash_deploy.schemas.common import Count, DocumentedDict, Seconds
 from dflash_deploy.schemas.table import CommandData
 
 
-class MonitorExportData(Documented):
+class MonitorExportData(DocumentedDict):
     """The files that `monitor export` wrote."""
 
     directory: str
@@ -24,7 +24,7 @@ class MonitorExportData(Documented):
     """Whether the deployment got this key now."""
 
 
-class MonitorTargetData(Documented):
+class MonitorTargetData(DocumentedDict):
     """What Prometheus reads."""
 
     kind: Literal["engine", "router", "node", "gpu", "endpoint"]
@@ -37,36 +37,38 @@ class MonitorTargetData(Documented):
     """Why the last reading failed; empty if it did not."""
 
 
-class MonitorStateData(Documented):
+class MonitorStateData(DocumentedDict):
     """What runs beside the deployment."""
 
     prometheus: str
     """Address of Prometheus; empty if it does not run."""
     alertmanager: str
     """Address of Alertmanager; empty if it does not run, so that alerts are sent to no receiver."""
+    grafana: str
+    """Address of Grafana; empty if it does not run."""
     targets: list[MonitorTargetData]
     """What Prometheus reads."""
     firing: list[str]
     """Names of the alerts that fire, as in docs/reference/alerts.md."""
-    receivers: list[Literal["webhook", "ntfy", "mail"]]
-    """What gets the alerts; empty if Alertmanager does not run."""
+    receivers: list[str]
+    """Kind of each receiver in the configuration of Alertmanager, such as `webhook`; empty if it does not run."""
 
 
-class MonitorDownData(Documented):
+class MonitorDownData(DocumentedDict):
     """What `monitor down` did."""
 
     stopped: bool
-    """Whether a program ran."""
+    """Whether there was something to stop."""
 
 
-class MonitorTestData(Documented):
+class MonitorTestData(DocumentedDict):
     """A test alert that every receiver accepted."""
 
     seconds: Seconds
     """Seconds until they had accepted the alert."""
 
 
-class SilenceData(Documented):
+class SilenceData(DocumentedDict):
     """Alerts that are sent to no receiver for a while."""
 
     id: str
@@ -79,7 +81,7 @@ class SilenceData(Documented):
     """Why; a command that restarts the engine names itself."""
 
 
-class MonitorSilenceData(Documented):
+class MonitorSilenceData(DocumentedDict):
     """What is silenced after the command."""
 
     silences: list[SilenceData]

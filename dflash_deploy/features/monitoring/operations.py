@@ -1,55 +1,63 @@
-"""`monitor up`, `down`, `status` and `test`: Prometheus and Alertmanager beside a deployment, on this machine."""
+"""`monitor up`, `down`, `status`, `test` and `export`: Prometheus, Alertmanager and Grafana beside a deployment.
+
+They are a Compose project in the state of the deployment. Their APIs are on 127.0.0.1, at the ports of its `.env`.
+"""
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import STATE, check_output, not_written
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.errors import BadInput, EngineNotReady, SmokeTestFailed
-from dflash_deploy.features.monitoring.api import MonitoringApi, Notifications, ScrapedTarget
-from dflash_deploy.features.monitoring.export import (
-    NO_EXPORTERS,
-    Exporters,
-    monitoring_files,
-    note_older_door,
-    scraped,
-    with_metrics_key,
-)
-from dflash_deploy.features.monitoring.files import (
-    INTEGRATIONS,
-    INTERVAL,
-    NO_RECEIVERS,
-    RECEIVER_FILES,
-    TEST_LABEL,
-    Receivers,
-    alertmanager_files,
-)
-from dflash_deploy.features.monitoring.programs import (
-    ALERTMANAGER_PROGRAM,
+from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, NotPossible, PortTaken, SmokeTestFailed
+from dflash_deploy.features.monitoring import monitoring_folder
+from dflash_deploy.features.monitoring.api import LOOK_BACK, MonitoringApi, Notifications, ScrapedTarget
+from dflash_deploy.features.monitoring.project import (
+    ALERTMANAGER_FILE,
+    COMPOSE_FILE,
+    ENV_FILE,
     HOST,
-    PROGRAMS,
-    PROMETHEUS_PROGRAM,
-    MonitoringProcess,
-    MonitoringProgram,
-    address_of,
-    alertmanager_of,
+    INTERVAL,
+    JOB,
+    KEY_FILE,
+    KEY_NAME,
+    OPTIONAL,
+    ports_of,
+    project_name,
+    refuse_files_of_others,
+    with_metrics_key,
+    write_project,
 )
-from dflash_deploy.features.monitoring.rules import JOB, RUNBOOK
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.features.monitoring.rules import RUNBOOK
+from dflash_deploy.host.ask import container_engine, elsewhere, project_containers
+from dflash_deploy.host.ports import listener_on
+from dflash_deploy.intake.files import MIB, read_text, shown
+from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
+from dflash_deploy.registry import Happened
+
+PROMETHEUS, ALERTMANAGER, GRAFANA = "prometheus", "alertmanager", "grafana"
+"""Services of the project."""
 
 READY_WITHIN = 120.0
-"""Seconds until a program must answer; on an idle machine one takes less than one."""
+"""Seconds until a service must answer; on an idle machine one takes less than one."""
+
+TEST_LABEL = "test"
+"""A label that only a test alert has: each one is a group of its own, so none waits for another."""
 
 TEST_ANNOTATIONS = {
     "summary": "a test by `monitor test`: the receiver works",
@@ -62,15 +70,20 @@ TEST_ANNOTATIONS = {
 DELIVERED_WITHIN = 120.0
 """Seconds until the receiver must have the test alert; Alertmanager waits 5 s for further ones of the group."""
 
-PORT, ALERT_PORT = 9090, 9093
+MOST_SAMPLES = 1000
+"""Points in time at which Prometheus is asked whether an alert fired."""
+
+FINEST = 15
+"""Seconds between two of them; more often Prometheus does not look."""
 
 
 @dataclass(frozen=True)
 class MonitoringState:
-    """What runs. An empty address: that program does not run. `firing` are names of alerts, which `receivers` get."""
+    """What runs. An empty address: it does not run. `firing` are names of alerts, `receivers` kinds of receivers."""
 
     prometheus: str
     alertmanager: str
+    grafana: str
     targets: Sequence[ScrapedTarget] = ()
     firing: Sequence[str] = ()
     receivers: Sequence[str] = ()
@@ -80,107 +93,166 @@ class MonitoringState:
         return {
             "prometheus": self.prometheus and f"http://{self.prometheus}",
             "alertmanager": self.alertmanager and f"http://{self.alertmanager}",
+            "grafana": self.grafana and f"http://{self.grafana}",
             "targets": [asdict(one) for one in self.targets],
             "firing": list(self.firing),
             "receivers": list(self.receivers),
         }
 
 
-def start_monitoring(
-    directory: Path,
-    *,
-    to: Receivers = NO_RECEIVERS,
-    exporters: Exporters = NO_EXPORTERS,
-    port: int = PORT,
-    alert_port: int = ALERT_PORT,
-    interval: int = INTERVAL,
-    reporter: Reporter = SILENT,
-) -> MonitoringState:
-    """Start Prometheus beside a deployment, and Alertmanager if there are receivers; `receivers` checks and makes them.
+def address_of(deployment: Deployment, service: str) -> str:
+    """HOST:PORT of a service that runs for a deployment; empty if it does not run. Raises BadInput."""
+    folder = monitoring_folder(deployment)
+    if not (folder / COMPOSE_FILE).is_file():
+        return ""
+    port = ports_of(folder)[service]
+    return f"{HOST}:{port}" if listener_on(HOST, port) else ""
 
-    Both listen on 127.0.0.1 only. A running one restarts if its configuration changed; its data stays. Raises BadInput
-    for an address that is not valid, PreflightRefused if a program is missing, PortTaken, EngineNotReady if one does
-    not answer, NoDeployment, SettingsRefused.
+
+def alertmanager_of(deployment: Deployment) -> str:
+    """HOST:PORT of the Alertmanager that runs for a deployment. Raises NotPossible if none does."""
+    address = address_of(deployment, ALERTMANAGER)
+    if not address:
+        raise NotPossible(
+            "Alertmanager does not run, so no alert is sent", hint="start it with `dflash-deploy monitor up`"
+        )
+    return address
+
+
+def log_of(deployment: Deployment, service: str) -> str:
+    """The command that shows the log of a service."""
+    return f"`docker compose --project-directory {shown(monitoring_folder(deployment))} logs {service}`"
+
+
+def start_monitoring(directory: Path, *, interval: int = INTERVAL, reporter: Reporter = SILENT) -> MonitoringState:
+    """Start Prometheus, Alertmanager, Grafana and exporters for a deployment with Docker Compose.
+
+    All listen on 127.0.0.1 only. One that runs starts again if its files changed; data stays. Raises EngineMissing
+    without Docker, PortTaken, EngineNotReady if one does not answer, NoDeployment, SettingsRefused.
     """
-    exporters.checked()
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
-    _check_programs(deployment, {PROMETHEUS_PROGRAM: port, **({ALERTMANAGER_PROGRAM: alert_port} if to else {})})
+    _check_docker()
     with_metrics_key(deployment)
-    alertmanager = f"{HOST}:{alert_port}" if to else None
-    targets = scraped(deployment, plan, exporters)
-    note_older_door(targets, reporter.note)
-    files = monitoring_files(
-        deployment, plan, targets, interval=interval, alertmanager=alertmanager, note=reporter.note
-    )
+    folder = monitoring_folder(deployment)
     with command_lock(deployment, "monitor up"):
-        sender = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM)
-        if to:
-            _started(sender, alert_port, alertmanager_files(to), reporter)
-        else:
-            sender.down()
-        # keys of receivers that are no longer used
-        sender.remove(set(RECEIVER_FILES) - (alertmanager_files(to).keys() if to else set()))
-        _started(MonitoringProcess(deployment, PROMETHEUS_PROGRAM), port, files, reporter)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        targets, _ = write_project(deployment, plan, folder, interval=interval, note=reporter.note)
+        _check_ports(deployment, folder, targets.profiles)
+        _compose(deployment, "up", "--detach", "--remove-orphans", note=reporter.note)
+        for service in (PROMETHEUS, ALERTMANAGER):
+            _wait_ready(deployment, service)
     return monitoring_state(directory)
 
 
-def _check_programs(deployment: Deployment, ports: Mapping[MonitoringProgram, int]) -> None:
-    """Raise what would keep a program from starting, before anything is written."""
-    if len(set(ports.values())) < len(ports):
-        raise BadInput("--port and --alert-port are the same", hint="Prometheus and Alertmanager need a port each")
-    for program, port in ports.items():
-        program.path()
-        MonitoringProcess(deployment, program).check_port(port)
+def _check_docker() -> None:
+    """Raise EngineMissing if Docker or Compose does not respond here."""
+    hint = "`dflash-deploy monitor export DIR` writes a folder that runs anywhere"
+    try:
+        engine = container_engine()
+    except EngineMissing as missing:
+        raise EngineMissing(missing.message, hint=f"{missing.hint}; {hint}") from None
+    if (other := elsewhere(engine.host)) is not None:
+        raise EngineMissing(other[0], hint=f"{other[1]}; {hint}")
+    if engine.compose is None:
+        said = f"Docker {engine.version} responds, but `docker compose` does not"
+        raise EngineMissing(said, hint=f"install the Compose plugin; {hint}")
+
+
+def _check_ports(deployment: Deployment, folder: Path, profiles: Sequence[str]) -> None:
+    """Raise PortTaken if another program listens on the port of a service that does not run yet."""
+    ours = {one.name for one in project_containers(project_name(deployment)) if one.state == "running"}
+    for service, port in ports_of(folder).items():
+        wanted = OPTIONAL.get(service) in {None, *profiles}
+        runs = f"{project_name(deployment)}-{service}-1" in ours
+        if wanted and not runs and listener_on(HOST, port):
+            raise PortTaken(
+                f"port {port} for {service} is taken",
+                hint=f"set another {service.upper()}_PORT in {shown(folder / ENV_FILE)}",
+            )
+
+
+def _compose(deployment: Deployment, *words: str, note: Callable[[str], None] | None = None) -> None:
+    from dflash_deploy.runtime.compose import compose_environment, run_command  # noqa: PLC0415 - Docker's client
+
+    folder = monitoring_folder(deployment)
+    written = {*dotenv.parse(read_text(folder / ENV_FILE, limit=MIB)), "COMPOSE_FILE", "COMPOSE_ENV_FILES"}
+    command = ["docker", "compose", "--project-directory", str(folder), *words]
+    run_command(deployment, words[0], command, folder, compose_environment(os.environ, written), note)
+
+
+def _wait_ready(deployment: Deployment, service: str) -> None:
+    def answers() -> bool:
+        with MonitoringApi(f"{HOST}:{ports_of(monitoring_folder(deployment))[service]}") as api:
+            return api.ready()
+
+    try:
+        _wait(answers, READY_WITHIN)
+    except TimeoutError:
+        raise EngineNotReady(f"{service} does not answer", hint=f"read {log_of(deployment, service)}") from None
 
 
 def stop_monitoring(directory: Path) -> bool:
-    """Stop both programs and keep their data; return whether one ran. Raises NoDeployment."""
+    """Remove the containers and keep their data; return whether there were any. Raises EngineMissing, NoDeployment."""
     deployment = Deployment.existing(directory, check=False)
+    file = monitoring_folder(deployment) / COMPOSE_FILE
+    if not file.is_file():
+        return False
+    _check_docker()
     with command_lock(deployment, "monitor down"):
-        stopped = [MonitoringProcess(deployment, program).down() for program in PROGRAMS]
-    return any(stopped)
+        _compose(deployment, "down", "--remove-orphans")
+        # without it nothing is monitored: another program may listen on the ports
+        file.unlink(missing_ok=True)
+    return True
 
 
 def monitoring_state(directory: Path) -> MonitoringState:
     """What runs, what Prometheus reads, and which alerts fire. Raises NoDeployment, EngineNotReady."""
     deployment = Deployment.existing(directory, check=False)
-    prometheus, alertmanager = (address_of(deployment, program) for program in PROGRAMS)
-    receivers = _receivers(deployment, alertmanager)
+    prometheus, alertmanager, grafana = (address_of(deployment, one) for one in (PROMETHEUS, ALERTMANAGER, GRAFANA))
+    receivers = tuple(sorted(_kinds(deployment).elements())) if alertmanager else ()
     if not prometheus:
-        return MonitoringState("", alertmanager, receivers=receivers)
+        return MonitoringState("", alertmanager, grafana, receivers=receivers)
     with MonitoringApi(prometheus) as api:
         try:
-            return MonitoringState(prometheus, alertmanager, api.targets(JOB), api.firing(), receivers)
+            targets, firing = api.targets(JOB), api.firing()
         except (httpx.HTTPError, Invalid) as problem:
             raise EngineNotReady(
-                f"Prometheus does not answer: {problem}",
-                hint=f"read {MonitoringProcess(deployment, PROMETHEUS_PROGRAM).log}",
+                f"Prometheus does not answer: {problem}", hint=f"read {log_of(deployment, PROMETHEUS)}"
             ) from None
+    return MonitoringState(prometheus, alertmanager, grafana, targets, firing, receivers)
 
 
-def _receivers(deployment: Deployment, alertmanager: str) -> Sequence[str]:
-    """The receivers of an Alertmanager that runs."""
-    if not alertmanager:
-        return ()
-    with MonitoringApi(alertmanager) as api:
-        try:
-            return api.receivers()
-        except (httpx.HTTPError, Invalid) as problem:
-            raise EngineNotReady(
-                f"Alertmanager does not answer: {problem}",
-                hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
-            ) from None
+def _kinds(deployment: Deployment, names: Sequence[str] | None = None) -> Counter[str]:
+    """How many receivers of each kind the configuration of Alertmanager has, all or those of some names.
+
+    A kind is named as in Alertmanager's metrics: `webhook` for `webhook_configs`. Raises FileRefused, BadInput.
+    """
+    file = monitoring_folder(deployment) / ALERTMANAGER_FILE
+    found: Counter[str] = Counter()
+    try:
+        written: Any = parse_yaml(read_text(file, limit=MIB))
+        for one in written["receivers"]:
+            for key, value in one.items() if names is None or one["name"] in names else ():
+                if key.endswith("_configs"):
+                    found[key.removesuffix("_configs")] += len(value or ())
+    except (Invalid, AttributeError, KeyError, TypeError) as problem:
+        raise BadInput(f"{shown(file)} is not a configuration of Alertmanager: {problem}", hint="correct it") from None
+    return found
 
 
 def send_test_alert(directory: Path) -> float:
     """Send an alert through Alertmanager to its receivers; return the seconds until all of them had accepted it.
 
-    Raises NotPossible if Alertmanager does not run, SmokeTestFailed if a receiver does not accept it, NoDeployment.
+    Raises NotPossible if Alertmanager does not run or has no receiver, SmokeTestFailed if a receiver does not accept
+    the alert, NoDeployment.
     """
     deployment = Deployment.existing(directory, check=False)
     address = alertmanager_of(deployment)
+    if not _kinds(deployment):
+        file = shown(monitoring_folder(deployment) / ALERTMANAGER_FILE)
+        raise NotPossible("no receiver gets alerts", hint=f"name one in {file}, then run `dflash-deploy monitor up`")
     labels = {
         "alertname": "MonitorTest",
         "severity": "warning",
@@ -190,21 +262,21 @@ def send_test_alert(directory: Path) -> float:
     began = time.monotonic()
     with MonitoringApi(address) as api:
         try:
-            before, receivers = api.notifications(), api.receivers()
+            before = api.notifications()
             api.post_alert(labels, TEST_ANNOTATIONS)
-            _wait(lambda: _delivered(api, before, deployment, receivers), DELIVERED_WITHIN)
+            _wait(lambda: _delivered(api, before, deployment, labels[TEST_LABEL]), DELIVERED_WITHIN)
         except (httpx.HTTPError, Invalid, ValueError) as problem:
             raise EngineNotReady(
-                f"Alertmanager does not answer: {problem}",
-                hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+                f"Alertmanager does not answer: {problem}", hint=f"read {log_of(deployment, ALERTMANAGER)}"
             ) from None
         except TimeoutError:
             raise _refused(deployment, "accepted no alert within two minutes") from None
     return time.monotonic() - began
 
 
-def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment, receivers: Sequence[str]) -> bool:
-    wanted = Counter(INTEGRATIONS[name] for name in receivers)
+def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment, test: str) -> bool:
+    # the routes decide which receivers get it
+    wanted = _kinds(deployment, api.receivers_of({TEST_LABEL: test}))
     now = api.notifications().since(before)
     if _accepted(now, wanted):
         # a try that fails is counted first, and as failed a moment later
@@ -220,26 +292,8 @@ def _accepted(now: Notifications, wanted: Mapping[str, int]) -> bool:
 
 
 def _refused(deployment: Deployment, said: str) -> SmokeTestFailed:
-    log = MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log
-    return SmokeTestFailed(f"the receiver {said}", hint=f"check its address and its key; {log} has the reason")
-
-
-def _started(process: MonitoringProcess, port: int, files: dict[str, str], reporter: Reporter) -> None:
-    if process.start(port, files, reporter.note):
-        reporter.note(f"starting {process.program.title}")
-
-    def answers() -> bool:
-        if not process.state().alive:
-            raise TimeoutError
-        with MonitoringApi(f"{HOST}:{port}") as api:
-            return api.ready()
-
-    try:
-        _wait(answers, READY_WITHIN)
-    except TimeoutError:
-        raise EngineNotReady(
-            f"{process.program.title} does not answer", hint=f"read {process.log}", detail=process.last_lines()
-        ) from None
+    hint = f"check its address and its key; {log_of(deployment, ALERTMANAGER)} has the reason"
+    return SmokeTestFailed(f"the receiver {said}", hint=hint)
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:
@@ -249,3 +303,85 @@ def _wait(condition: Callable[[], bool], seconds: float) -> None:
         if time.monotonic() > until:
             raise TimeoutError
         time.sleep(0.2)
+
+
+def alerts_between(deployment: Deployment, since: datetime, now: datetime) -> list[Happened] | None:
+    """When alerts began and ended; `None` if Prometheus does not run or does not answer."""
+    address = address_of(deployment, PROMETHEUS)
+    if not address:
+        return None
+    step = max(FINEST, int((now - since).total_seconds() // MOST_SAMPLES))
+    try:
+        with MonitoringApi(address) as api:
+            fired = api.alerts_between(since, now, step)
+    except (httpx.HTTPError, Invalid):
+        return None
+    return [event for name, instance, times in fired for event in _spans(name, instance, times, step, (since, now))]
+
+
+def _spans(
+    name: str, instance: str, times: Sequence[float], step: int, window: tuple[datetime, datetime]
+) -> Iterator[Happened]:
+    """The begin and the end of each time without a gap in which an alert fired.
+
+    `times` are those of `MonitoringApi.alerts_between`. An alert that fired at the begin of the window began before.
+    """
+    since, now = window
+    later = 0 if step > LOOK_BACK else step
+    where = f" at {instance}" if instance else ""
+    starts = [one for index, one in enumerate(times) if not index or one - times[index - 1] > 1.5 * step]
+    ends = [one for index, one in enumerate(times) if index + 1 == len(times) or times[index + 1] - one > 1.5 * step]
+    for began, ended in zip(starts, ends, strict=True):
+        fires = "already fires" if began - since.timestamp() < step / 2 else "fires"
+        yield Happened(datetime.fromtimestamp(began, UTC), f"{name} {fires}{where}")
+        if now.timestamp() - ended > 2 * step:
+            yield Happened(datetime.fromtimestamp(ended + later, UTC), f"{name} has ended{where}")
+
+
+@dataclass(frozen=True)
+class MonitoringExport:
+    """The files that `monitor export` wrote. `key_added`: the deployment got a key for Prometheus."""
+
+    directory: Path
+    files: Sequence[str]
+    targets: Sequence[str]
+    key_added: bool
+
+    def document(self) -> dict[str, object]:
+        """The `data` of `monitor export --json`; no key is in it."""
+        return {
+            "directory": str(self.directory),
+            "files": list(self.files),
+            "targets": list(self.targets),
+            "key": KEY_NAME,
+            "key_added": self.key_added,
+        }
+
+
+def export_monitoring(
+    directory: Path, out: Path, *, interval: int = INTERVAL, reporter: Reporter = SILENT
+) -> MonitoringExport:
+    """Write the Compose project with all that Prometheus needs for a deployment into `out`, and add a key for it.
+
+    The key opens /metrics only and is in a file of mode 0600. `interval` is in seconds. Raises BadInput for a directory
+    that cannot be used, NotPossible if the key's name belongs to a key that opens more, NoDeployment, SettingsRefused.
+    """
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    refuse_other_ranks(plan)
+    check_output(_created(out) / KEY_FILE)
+    refuse_files_of_others(out)
+    added = with_metrics_key(deployment)
+    targets, files = write_project(deployment, plan, out, interval=interval, note=reporter.note)
+    return MonitoringExport(out.absolute(), files, targets.engines, added)
+
+
+def _created(out: Path) -> Path:
+    """The directory, created if it is missing. `check_output` is for files in one that exists."""
+    if STATE in out.absolute().parts:
+        raise BadInput(f"{out} is a directory of a deployment", hint="choose another directory")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise not_written(out, problem) from None
+    return out

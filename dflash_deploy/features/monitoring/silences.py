@@ -18,21 +18,22 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import event_of, events
 from dflash_deploy.errors import BadInput, EngineNotReady, RolledBack
 from dflash_deploy.features.monitoring.api import AlertSilence, Matcher, MonitoringApi
-from dflash_deploy.features.monitoring.files import TEST_LABEL
-from dflash_deploy.features.monitoring.programs import (
-    ALERTMANAGER_PROGRAM,
-    MonitoringProcess,
+from dflash_deploy.features.monitoring.operations import (
+    ALERTMANAGER,
+    TEST_LABEL,
     address_of,
     alertmanager_of,
+    log_of,
 )
 from dflash_deploy.features.monitoring.rules import (
-    ALERTS,
     DEPLOYMENT,
-    ENGINE_ALERTS,
     REPLICA,
     RESTART_LOOP,
     RESTART_WINDOW,
     RESTARTS,
+)
+from dflash_deploy.features.monitoring.rules import (
+    alerts as all_alerts,
 )
 from dflash_deploy.intake.documents import JournalEvent
 from dflash_deploy.intake.parse import Invalid
@@ -97,7 +98,7 @@ def silence_alerts(directory: Path, *, alerts: Sequence[str] = (), seconds: floa
     Raises BadInput for an alert that does not exist, NotPossible if Alertmanager does not run, EngineNotReady if it
     does not answer, NoDeployment.
     """
-    names = [alert.name for alert in ALERTS]
+    names = [alert.name for alert in all_alerts()]
     for name in alerts:
         if name not in names:
             raise BadInput(f"`{name}` is not an alert", hint=f"alerts: {', '.join(names)}")
@@ -139,7 +140,7 @@ def silenced(
     command that is killed ends with the next command, at the latest after `most`. An Alertmanager that does not answer
     stops no command.
     """
-    address = address_of(deployment, ALERTMANAGER_PROGRAM)
+    address = address_of(deployment, ALERTMANAGER)
     made = _work_began(address, deployment, command, most, note) if address else None
     try:
         yield
@@ -209,9 +210,12 @@ def _end_those_of_commands(api: MonitoringApi, deployment: Deployment) -> None:
 
 def caused_by_restart(deployment: Deployment) -> tuple[Matcher, ...]:
     """What an alert has that a restart of the deployment, or of one of its engines, causes."""
-    alerts = ALERTS if deployment.member is None else ENGINE_ALERTS
-    of_all = _matchers(deployment, [alert.name for alert in alerts if alert.by_restart])
-    return of_all if deployment.member is None else (*of_all, Matcher(REPLICA, str(deployment.member)))
+    caused = [alert for alert in all_alerts() if alert.by_restart]
+    if deployment.member is None:
+        return _matchers(deployment, [alert.name for alert in caused])
+    # the others have no label with the number of an engine
+    of_engines = [alert.name for alert in caused if not alert.needs]
+    return (*_matchers(deployment, of_engines), Matcher(REPLICA, str(deployment.member)))
 
 
 def _matchers(deployment: Deployment, alerts: Sequence[str]) -> tuple[Matcher, ...]:
@@ -234,5 +238,5 @@ def _asking(deployment: Deployment) -> Iterator[MonitoringApi]:
     except (httpx.HTTPError, Invalid) as problem:
         raise EngineNotReady(
             f"Alertmanager does not answer: {problem}",
-            hint=f"read {MonitoringProcess(deployment, ALERTMANAGER_PROGRAM).log}",
+            hint=f"read {log_of(deployment, ALERTMANAGER)}",
         ) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dflash_deploy.features.export import operations, readme
+from dflash_deploy.features.export import operations, pull
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.operations import export_kubernetes
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
@@ -29,9 +29,9 @@ def in_pod(folder: Path, pod: Path) -> tuple[str, ...]:
     for mount in container["volumeMounts"]:
         (pod / mount["mountPath"].lstrip("/")).mkdir(parents=True, exist_ok=True)
     for name, text in settings.items():
-        (pod / readme.INPUT.lstrip("/") / name).write_text(text.replace("=/models/", f"={pod}/models/"))
+        (pod / pull.INPUT.lstrip("/") / name).write_text(text.replace("=/models/", f"={pod}/models/"))
     script = container["command"][2]
-    for place in (readme.INPUT, readme.WORK, readme.TOKENS):
+    for place in (pull.INPUT, pull.WORK, pull.TOKENS):
         script = script.replace(place, f"{pod}{place}")
     return (*container["command"][:2], script)
 
@@ -54,7 +54,7 @@ def test_the_job_fills_the_claim_and_continues_after_a_kill(tmp_path: Path, monk
         export_kubernetes(box.directory, out, Cluster(weights="claim"))
         pod = tmp_path / "pod"
         command = in_pod(out, pod)
-        (pod / "run/secrets" / readme.TOKEN).write_text(f"{TOKEN}\n")
+        (pod / "run/secrets" / pull.TOKEN).write_text(f"{TOKEN}\n")
         hub.forget()
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
         for fault in (Drip(400_000), Halt(2_000_000)):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.features.monitoring.rules import ALERTS, BASELINE
+from dflash_deploy.features.monitoring.rules import BASELINE, alerts
 from tests.support.commands import run_command
 from tests.support.debian import program
 from tests.support.promtool import (
@@ -85,7 +85,7 @@ def test_the_rules_are_valid() -> None:
 
 
 def test_each_alert_has_a_fault() -> None:
-    assert set(FAULTS) == {alert.name for alert in ALERTS}
+    assert set(FAULTS) == {alert.name for alert in alerts()}
 
 
 @pytest.mark.parametrize("alert", FAULTS)

@@ -55,6 +55,49 @@ def test_a_profile_of_ones_own_is_one_more(own: Path) -> None:
     assert "h100" in load_catalog().profiles
 
 
+def test_a_profile_that_extends_another_has_only_what_differs(own: Path) -> None:
+    own.write_text(
+        "{name: mine, extends: h100, title: mine, recipes: null, match: {names: [MINE]}, engines: [{release: "
+        "sglang-0.5.23, settings: {ATTENTION_BACKEND: {value: triton}, MAX_NUM_BATCHED_TOKENS: null}}], "
+        "settings: {MAX_NUM_SEQS: {value: 2}}}"
+    )
+    base, mine = load_catalog().profile("h100"), load_catalog().profile("mine")
+    assert (mine.title, mine.pair, mine.hardware, mine.recipes) == ("mine", base.pair, base.hardware, [])
+    assert (mine.match.names, mine.match.memory_gib) == (["MINE"], base.match.memory_gib)
+    before, after = base.settings_for("sglang-0.5.23"), mine.settings_for("sglang-0.5.23")
+    assert [choice.release for choice in mine.engines] == ["sglang-0.5.23"]
+    assert before.keys() - after.keys() == {"MAX_NUM_BATCHED_TOKENS"}
+    assert {name for name in after if after[name] != before[name]} == {"ATTENTION_BACKEND", "MAX_NUM_SEQS"}
+    assert after["MAX_NUM_SEQS"].reason == before["MAX_NUM_SEQS"].reason
+
+
+def test_a_profile_that_extends_its_own_name_changes_the_packaged_one(own: Path) -> None:
+    title = load_catalog().profile("h100-x2").title
+    own.write_text("{name: h100, extends: h100, settings: {MAX_NUM_SEQS: {value: 3}}}")
+    _load.cache_clear()
+    assert load_catalog().profile("h100").settings["MAX_NUM_SEQS"].value == 3
+    assert load_catalog().profile("h100-x2").title == title
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{name: a, extends: h1000}", r"l40s\.yaml extends h1000, which is not in the catalog \(h100\?\)"),
+        ("{name: a, extends: [h100]}", "which is not in the catalog"),
+        ("{name: a, extends: a}", "extends a, which is not in the catalog"),
+        ("{name: a, extends: b}", "extends a, which extends it"),
+        ("{name: a, extends: h100, hardware: {memory_gib: -1}}", r"hardware\.memory_gib: Input should be greater"),
+        ("{name: a, extends: h100, engines: [1]}", r"engines\.0: "),
+    ],
+)
+def test_a_profile_that_extends_nothing_or_itself_is_refused(own: Path, text: str, says: str) -> None:
+    own.write_text(text)
+    own.with_name("other.yaml").write_text("{name: b, extends: a}")
+    with pytest.raises(CatalogRefused, match=says) as refusal:
+        load_catalog()
+    assert "\n" not in refusal.value.message
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says", "hint"),
     [

@@ -7,7 +7,8 @@ from dataclasses import replace
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import loader, objects
-from dflash_deploy.features.export.readme import job_name, pull_objects, readme
+from dflash_deploy.features.export.pull import job_name, pull_objects
+from dflash_deploy.features.export.readme import readme
 from tests.support.manifests import (
     container_of,
     plan_for,
@@ -18,11 +19,10 @@ from tests.support.manifests import (
 
 def test_one_claim_has_target_and_drafter() -> None:
     source = source_for(plan_for("h100"), weights_bytes=50 * 2**30)
-    cluster = Cluster(weights="claim", storage_class="fast")
+    cluster = Cluster(weights="claim")
     made = objects(source, cluster)
     claim = made["weights.yaml"]["spec"]
     assert claim["resources"]["requests"]["storage"] == "55Gi"
-    assert claim["storageClassName"] == "fast"
     mounts = {mount["mountPath"]: mount.get("subPath") for mount in container_of(source, cluster)["volumeMounts"]}
     assert mounts["/models/target"] == "target"
     assert mounts["/models/drafter"] == "drafter"

@@ -16,7 +16,6 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.features.export.compose import (
     KEPT,
     USER,
-    ComposeProject,
     ComposeSource,
     LockedRole,
     compose_document,
@@ -47,11 +46,11 @@ def sources_in(shape: str) -> Mapping[str, ComposeSource]:
 @cache
 def folders_in(shape: str) -> Mapping[str, Mapping[str, str]]:
     """The texts of the folder of each plan of a shape."""
-    return {name: compose_folder(source, ComposeProject()) for name, source in sources_in(shape).items()}
+    return {name: compose_folder(source) for name, source in sources_in(shape).items()}
 
 
-def services_of(source: ComposeSource, project: ComposeProject | None = None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = compose_document(source, project or ComposeProject())["services"]
+def services_of(source: ComposeSource) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = compose_document(source)["services"]
     return found
 
 
@@ -105,37 +104,33 @@ def test_each_file_that_is_mounted_or_built_from_is_in_the_folder() -> None:
                         assert any(path.startswith(f"build/{one.rstrip('/')}") for path in texts), (name, one)
 
 
-def test_a_named_image_is_not_built(tmp_path: Path) -> None:
-    plan = plan_for("h100", replicas=2)
-    source = source_of(plan, tmp_path)
-    services = services_of(source, ComposeProject(image=DIGEST, router_image=DIGEST))
-    assert {service["image"] for service in services.values()} == {DIGEST}
-    assert not [name for name, service in services.items() if "build" in service]
-    texts = compose_folder(source, ComposeProject(image=DIGEST, router_image=DIGEST))
-    assert not [name for name in texts if name.startswith("build/")]
-    assert f"`{DIGEST}` is pulled.\n" in texts["README.md"]
-    texts = compose_folder(source, ComposeProject(image="example.com/vllm:1"))
-    assert "`example.com/vllm:1` is pulled; it has no digest." in texts["README.md"]
-    assert "build/images/router/Dockerfile" in texts
+def test_a_pinned_image_of_the_deployment_is_pulled(tmp_path: Path) -> None:
+    source = source_of(plan_for("h100"), tmp_path)
+    (service,) = source.document["services"].values()
+    service.pop("build", None)
+    service["image"] = DIGEST
+    assert f"`{DIGEST}` is pulled.\n" in compose_folder(source)["README.md"]
+    service["image"] = "example.com/vllm:1"
+    assert "`example.com/vllm:1` is pulled; it has no digest." in compose_folder(source)["README.md"]
 
 
 def test_the_router_gets_all_engines(tmp_path: Path) -> None:
     plan = plan_for("h100", replicas=3)
     source = source_of(plan, tmp_path)
-    workers = json.loads(compose_folder(source, ComposeProject())["router/workers.json"])["workers"]
+    workers = json.loads(compose_folder(source)["router/workers.json"])["workers"]
     assert [one["url"] for one in workers] == [f"http://engine-{number}:8000" for number in (1, 2, 3)]
     assert {tuple(one["models"]) for one in workers} == {plan.settings.served_model_name}
 
 
 def test_the_metrics_of_the_router_are_not_published_without_its_list_of_keys(tmp_path: Path) -> None:
-    texts = compose_folder(source_of(plan_for("h100", replicas=2), tmp_path), ComposeProject())
+    texts = compose_folder(source_of(plan_for("h100", replicas=2), tmp_path))
     assert "path /replicas/2/metrics" in texts["door/Caddyfile"]
     assert "/router/metrics" not in texts["door/Caddyfile"]
     assert "router's own metrics are not published" in texts["README.md"]
 
 
 def test_a_person_changes_no_file_that_the_export_writes(tmp_path: Path) -> None:
-    texts = compose_folder(source_of(plan_for("h100"), tmp_path), ComposeProject())
+    texts = compose_folder(source_of(plan_for("h100"), tmp_path))
     weights = texts["README.md"].partition("## 2. The weights")[2].partition("## 3.")[0]
     assert "`.env` names their directories" in weights
     assert ".env" not in texts
@@ -161,17 +156,11 @@ def test_a_folder_whose_name_gives_no_project_is_refused(name: str) -> None:
         project_of(Path("/srv") / name)
 
 
-@pytest.mark.parametrize("field", ["image", "router_image"])
-def test_an_image_that_is_none_is_refused(field: str) -> None:
-    with pytest.raises(BadInput, match="is not a valid image"):
-        ComposeProject(**{field: "a b"})
-
-
 def test_the_weights_are_fetched_at_the_commits_of_the_lock(tmp_path: Path) -> None:
     source = source_of(plan_for("h100"), tmp_path)
     target = LockedRole("lab/target", "0" * 40, {"config.json": None, "a b.safetensors": "1" * 64})
     source = ComposeSource(**{**vars(source), "lock": "{}\n", "locked": {"target": target}})
-    texts = compose_folder(source, ComposeProject())
+    texts = compose_folder(source)
     assert texts["weights/target.files"] == "config.json\na b.safetensors\n"
     assert texts["weights/target.sha256"] == f"{'1' * 64}  a b.safetensors\n"
     assert texts["dflash.lock"] == "{}\n"
@@ -182,6 +171,6 @@ def test_the_weights_are_fetched_at_the_commits_of_the_lock(tmp_path: Path) -> N
 
 def test_the_example_request_names_the_model(tmp_path: Path) -> None:
     plan = plan_for("h100")
-    readme = compose_folder(source_of(plan, tmp_path), ComposeProject())["README.md"]
+    readme = compose_folder(source_of(plan, tmp_path))["README.md"]
     (line,) = [line for line in readme.splitlines() if line.strip().startswith("'{")]
     assert json.loads(shlex.split(line)[0])["model"] == plan.settings.served_model_name[0]

@@ -101,7 +101,7 @@ def test_the_ranks_reach_each_other_and_no_one_else_reaches_a_worker() -> None:
     assert {"to": [{"podSelector": policy["podSelector"]}]} in policy["egress"]
 
 
-@pytest.mark.parametrize("cluster", [Cluster(), Cluster(replicas=2, weights="claim", host="llm.example.com")])
+@pytest.mark.parametrize("cluster", [Cluster(), Cluster(replicas=2, weights="claim")])
 def test_the_group_is_valid_in_every_version(cluster: Cluster) -> None:
     made = objects(SOURCE, cluster)
     for version in VERSIONS:

@@ -8,7 +8,7 @@ import pytest
 
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.readme import pull_objects
+from dflash_deploy.features.export.pull import pull_objects
 from tests.support.kubelet.fields import UnknownField
 from tests.support.kubelet.spec import ARCHITECTURES, cpus, read_pod, size
 from tests.support.manifests import plan_for, pod_of, source_for

@@ -11,7 +11,7 @@ from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import loader, objects, router_objects
 from dflash_deploy.features.export.pods import quantity
-from dflash_deploy.features.export.readme import pull_objects
+from dflash_deploy.features.export.pull import pull_objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for
@@ -50,10 +50,10 @@ def test_no_profile_shortens_the_first_start(name: str) -> None:
     ],
 )
 def test_a_pod_asks_for_the_gpus_that_its_engine_uses(profile: str, engine: str | None, gpus: int | None) -> None:
-    cluster = Cluster(gpu_resource="example.com/gpu", runtime_class="nvidia")
+    cluster = Cluster(runtime_class="nvidia")
     document = objects(source_for(plan_for(profile, engine)), cluster)["deployment.yaml"]
     (container,) = pod_of(document)["containers"]
-    assert container["resources"].get("limits") == (gpus and {"example.com/gpu": gpus})
+    assert container["resources"].get("limits") == (gpus and {"nvidia.com/gpu": gpus})
     assert pod_of(document).get("runtimeClassName") == (gpus and "nvidia")
 
 

@@ -94,9 +94,6 @@ def test_the_router_reaches_the_usual_ports_of_kubernetes() -> None:
     open_to_all = {port["port"] for rule in egress if "to" not in rule for port in rule["ports"]}
     # kubeadm and k3s, minikube, MicroK8s
     assert {443, 6443, 8443, 16443} <= open_to_all
-    readme = folder(SOURCE, SEVERAL)["README.md"]
-    assert "Kubernetes does not list the engines" in readme
-    assert "`vision-router` in an overlay" in readme
 
 
 @pytest.mark.parametrize(("set_to", "seconds"), [("", 120), ("0", 0), ("600", 600)])

@@ -1,9 +1,9 @@
-"""The files of monitoring/ are those that the data generates, and their expressions use recorded series only."""
+"""The files of monitoring/ use recorded series only, and what is filled in for a deployment."""
 
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -11,47 +11,47 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
 
-from dflash_deploy.assets import asset
-from dflash_deploy.features.monitoring.dashboards import DASHBOARDS, Dashboard, dashboard_text
-from dflash_deploy.features.monitoring.files import (
-    KEY_FILE,
-    ScrapeTargets,
-    baseline_file,
-    committed,
-    limits_file,
-    prometheus_file,
-)
+from dflash_deploy.assets import asset_text
+from dflash_deploy.features.monitoring.project import KEY_FILE, PORTS, ScrapeTargets, prometheus_file
 from dflash_deploy.features.monitoring.rules import (
-    ALERTS,
     BASELINE,
     CONCURRENCY,
-    MEANING,
-    MonitoringLimits,
-    groups,
-    limit,
+    RESTART_LOOP,
+    RESTART_WINDOW,
+    RESTARTS,
+    RUNBOOK,
+    alerts,
+    baseline_file,
     limits,
+    limits_file,
 )
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.started import start_time, with_start_time
+from tests.support.prometheus import conditions, dashboards, groups
 
-RECORDED = {rule.record for group in groups() for rule in group.rules} | {limit(name) for name in MEANING}
-RECORDED |= {BASELINE}
-
-
-def test_the_files_are_those_that_the_data_generates() -> None:
-    folder = asset("monitoring")
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert found == set(committed()), "run `python -m dflash_deploy.features.monitoring`"
-    stale = [name for name, text in committed().items() if asset("monitoring", name).read_text("utf-8") != text]
-    assert not stale, "run `python -m dflash_deploy.features.monitoring`"
+UNIFIED = limits(sequences=8, speculating=True, unified=True)
+LIMITS = {rule["record"] for rule in yaml.safe_load(limits_file("box", UNIFIED))["groups"][0]["rules"]}
+RECORDED = {rule["record"] for rules in groups().values() for rule in rules} | LIMITS | {BASELINE}
 
 
 def test_alerts_use_recorded_series_only() -> None:
-    for alert in ALERTS:
-        used = set(re.findall(r"\b\w+:[\w:]+", alert.expr))
+    for name, condition in conditions().items():
+        used = set(re.findall(r"\b\w+:[\w:]+", condition))
         assert used
-        assert used <= RECORDED, alert.name
-        assert "{" not in alert.expr
+        assert used <= RECORDED, name
+        assert "{" not in condition
+
+
+def test_each_alert_has_a_runbook_and_says_what_to_check() -> None:
+    (group,) = yaml.safe_load(asset_text("monitoring", "alerts.yaml"))["groups"]
+    for rule in group["rules"]:
+        said = rule["annotations"]
+        assert said.keys() >= {"summary", "description", "command"}
+        assert said["runbook_url"] == f"{RUNBOOK}#{rule['alert'].lower()}"
+        assert " Check: " in said["description"]
+        assert rule["labels"] in ({"severity": "page"}, {"severity": "warning"})
+    assert conditions()[RESTART_LOOP].endswith(f"[{RESTART_WINDOW.seconds // 3600}h]) > {RESTARTS}")
+    assert {alert.name for alert in alerts() if not alert.by_restart} > {"DiskFull", "GPUHot", "RequestsRefused"}
 
 
 def unknown(written: Any, known: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -66,34 +66,36 @@ def unknown(written: Any, known: Any, path: tuple[str, ...] = ()) -> Iterator[st
         yield " ".join(path)
 
 
-@pytest.mark.parametrize("of", DASHBOARDS, ids=lambda of: of.name)
-def test_each_panel_says_what_it_shows_and_what_to_do(of: Dashboard) -> None:
-    document = json.loads(dashboard_text(of))
+@pytest.mark.parametrize("name", dashboards())
+def test_each_panel_says_what_it_shows_and_what_to_do(name: str) -> None:
+    document = dashboards()[name]
     # what Grafana's own types do not know, they leave out
     known = json.loads(json.dumps(sdk.Dashboard.from_json(document), cls=JSONEncoder))
     assert set(unknown(document, known)) == {"annotations list titleFormat", "annotations list textFormat"}
-    assert len({panel.title for panel in of.panels}) == len(of.panels)
+    assert document["uid"] == f"dflash-{name}"
+    panels = document["panels"]
+    assert len({panel["title"] for panel in panels}) == len({panel["id"] for panel in panels}) == len(panels)
     places = [
         (x, y)
-        for panel in document["panels"]
-        for place in [panel["gridPos"]]
+        for place in (panel["gridPos"] for panel in panels)
         for x in range(place["x"], place["x"] + place["w"])
         for y in range(place["y"], place["y"] + place["h"])
     ]
     assert len(places) == len(set(places))
     assert max(x for x, _ in places) < 24
-    for panel in of.panels:
-        assert panel.unit
-        assert panel.says.endswith(".")
-        assert panel.red.endswith(".")
-        for curve in panel.curves:
-            used = set(re.findall(r"\bdflash:[\w:]+", curve.expr))
+    for panel in panels:
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert re.fullmatch(r".+\.\n\nIf it is red: .+\.", panel["description"])
+        for curve in panel["targets"]:
+            used = set(re.findall(r"\bdflash:[\w:]+", curve["expr"]))
             assert used <= RECORDED
-            assert used or curve.expr.startswith("count(ALERTS")
+            assert used or curve["expr"].startswith("count(ALERTS")
 
 
 def test_dashboards_show_every_engine_metric() -> None:
-    shown = " ".join(curve.expr for one in DASHBOARDS for panel in one.panels for curve in panel.curves)
+    shown = " ".join(
+        curve["expr"] for one in dashboards().values() for panel in one["panels"] for curve in panel["targets"]
+    )
     missing = {record for record in RECORDED if not re.search(rf"{record}\b", shown)}
     # inputs of others, and quantiles beside those that are shown
     assert missing == {
@@ -102,44 +104,38 @@ def test_dashboards_show_every_engine_metric() -> None:
         "dflash:gpu_errors",
         BASELINE,
         CONCURRENCY,
-        limit("acceptance_kept"),
-        limit("certificate_seconds"),
-        limit("drafts"),
-        limit("ttft_seconds"),
+        *(f"dflash:limit:{name}" for name in ("acceptance_kept", "certificate_seconds", "drafts", "ttft_seconds")),
         *(f"dflash:{name}:{quantile}" for name in ("ttft_seconds", "queue_seconds") for quantile in ("p99",)),
         *(f"dflash:tpot_seconds:{quantile}" for quantile in ("p50", "p95", "p99")),
         "dflash:queue_seconds:p50",
     }
 
 
-def test_every_limit_is_used_and_described() -> None:
-    names = {field.name for field in fields(MonitoringLimits)}
-    assert names == set(MEANING)
-    text = " ".join(alert.expr for alert in ALERTS)
-    assert not {name for name in names if not re.search(rf"{limit(name)}\b", text)}
-
-
-def test_a_limit_that_does_not_exist_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        limit("patience")
+def test_every_limit_is_used() -> None:
+    text = " ".join(conditions().values()) + " ".join(rule["expr"] for rule in groups()["dflash-derived"])
+    assert not {name for name in LIMITS if not re.search(rf"{name}\b", text)}
 
 
 def test_every_engine_has_the_figures_that_its_metrics_give() -> None:
     for names in {engine.metrics.prefix: engine.metrics for engine in ENGINES.values()}.values():
-        (group,) = (group for group in groups() if group.name == f"dflash-{names.prefix}")
-        records = {rule.record.removeprefix("dflash:") for rule in group.rules}
+        rules = groups()[f"dflash-{names.prefix}"]
+        written = " ".join(rule["expr"] for rule in rules)
+        # each name of the engine is read, and no other
+        known = {name for each in asdict(names).values() for name in (each if isinstance(each, tuple) else (each,))}
+        used = {re.sub("_bucket$|_sum$|_count$", "", name) for name in re.findall(rf"\b{names.prefix}:(\w+)", written)}
+        assert used <= {re.sub("_sum$|_count$", "", name) for name in known if isinstance(name, str)}
+        records = {rule["record"].removeprefix("dflash:") for rule in rules}
         assert records >= {"tokens_per_second", "queue", "running", "drafts_per_second", "tpot_seconds:mean"}
         assert ("kv_usage" in records) == bool(names.kv_cache_usage)
         assert ("ttft_seconds:p95" in records) == bool(names.ttft)
-        assert all(f"{names.prefix}:" in rule.expr for rule in group.rules)
-        assert not any(f"{names.prefix}:)" in rule.expr or f"{names.prefix}:[" in rule.expr for rule in group.rules)
+        assert {rule["labels"]["engine"] for rule in rules} == {names.prefix}
 
 
 def test_limits_follow_the_deployment() -> None:
-    card, unified = (limits(sequences=8, speculating=True, unified=each) for each in (False, True))
+    card = limits(sequences=8, speculating=True, unified=False)
     assert (card.queue, card.drafts, card.ttft_seconds, card.memory_available_bytes) == (8, 1, 2, 1 << 30)
-    assert (unified.ttft_seconds, unified.memory_available_bytes) == (5, 4 << 30)
-    rules = yaml.safe_load(limits_file("vision", unified))["groups"][0]["rules"]
+    assert (UNIFIED.ttft_seconds, UNIFIED.memory_available_bytes) == (5, 4 << 30)
+    rules = yaml.safe_load(limits_file("vision", UNIFIED))["groups"][0]["rules"]
     assert card.certificate_seconds == 7 * 86400
     private = limits(sequences=8, speculating=True, unified=True, private_authority=True)
     assert (private.certificate_seconds, private.ttft_seconds) == (7200, 5)
@@ -158,33 +154,29 @@ def test_the_baseline_is_a_rule_for_this_deployment_only() -> None:
     assert yaml.safe_load(baseline_file("vision", {})) == {"groups": []}
 
 
-def test_the_panel_of_the_speed_up_says_why_it_has_no_data() -> None:
-    (panel,) = (panel for one in DASHBOARDS for panel in one.panels if "speedup_over_plain" in panel.curves[0].expr)
-    assert "No data: run `dflash-deploy bench --baseline`" in panel.says
-
-
 def test_the_configuration_names_the_key_file_and_no_key() -> None:
-    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), nodes=("127.0.0.1:9100",))
-    document = yaml.safe_load(prometheus_file(targets, version="1", interval=5, alertmanager="127.0.0.1:9093"))
+    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), gpus=True)
+    document = yaml.safe_load(prometheus_file(targets, {**PORTS, "gpu": 9999}, interval=5))
     assert document["global"]["scrape_interval"] == "5s"
-    engines, nodes = document["scrape_configs"]
+    engines, node, gpu = document["scrape_configs"]
     assert engines["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
     assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["1", "2"]
-    assert nodes["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
+    assert node["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
+    assert gpu["static_configs"][0]["targets"] == ["127.0.0.1:9999"]
     assert document["alerting"]["alertmanagers"]
+    assert targets.profiles == ("gpu",)
 
 
 def test_the_router_and_the_endpoint_are_read_without_a_key() -> None:
-    targets = ScrapeTargets(
-        "vision", ("127.0.0.1:8003",), router="127.0.0.1:8002", probe="127.0.0.1:9115", endpoint="https://box/health"
-    )
-    document = yaml.safe_load(prometheus_file(targets, version="1"))
-    _, router, endpoint = document["scrape_configs"]
+    targets = ScrapeTargets("vision", ("127.0.0.1:8003",), "127.0.0.1:8002", "https://box/health")
+    document = yaml.safe_load(prometheus_file(targets))
+    _, router, _, endpoint = document["scrape_configs"]
     assert (router["job_name"], endpoint["job_name"]) == ("dflash-router", "dflash-endpoint")
     assert not {"authorization"} & (router.keys() | endpoint.keys())
     assert router["static_configs"] == [{"targets": ["127.0.0.1:8002"], "labels": {"deployment": "vision"}}]
     assert endpoint["static_configs"][0]["targets"] == ["127.0.0.1:9115"]
     assert endpoint["params"]["target"] == ["https://box/health"]
+    assert targets.profiles == ("front",)
 
 
 @pytest.mark.parametrize("written", ["", "-1", "soon", "9" * 13, "1.5"])
@@ -200,8 +192,8 @@ def test_the_start_time_is_that_of_the_launch() -> None:
 
 def test_a_router_behind_a_door_wants_the_key() -> None:
     place = "127.0.0.1:8000/router/metrics"
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place), version="1"))
-    _, router = document["scrape_configs"]
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place)))
+    _, router, _ = document["scrape_configs"]
     assert router["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
     (config,) = router["static_configs"]
     assert config["targets"] == ["127.0.0.1:8000"]
@@ -210,7 +202,7 @@ def test_a_router_behind_a_door_wants_the_key() -> None:
 
 def test_engines_behind_a_door_are_told_apart() -> None:
     engines = ("127.0.0.1:8000/replicas/1/metrics", "127.0.0.1:8000/replicas/2/metrics")
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines), version="1"))
+    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines)))
     assert document["scrape_configs"][0]["static_configs"] == [
         {
             "targets": ["127.0.0.1:8000"],

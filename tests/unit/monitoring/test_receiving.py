@@ -1,33 +1,13 @@
-"""Receivers of alerts, the count of what they accepted, and the times at which alerts fired."""
+"""The count of what they accepted, and the times at which alerts fired."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import yaml
 
-from dflash_deploy.errors import BadInput
-from dflash_deploy.features.monitoring.alerted import _spans
 from dflash_deploy.features.monitoring.api import LOOK_BACK, Notifications
-from dflash_deploy.features.monitoring.export import receivers
-from dflash_deploy.features.monitoring.files import CONFIG_FILE, RECEIVER_FILES, alertmanager_files
+from dflash_deploy.features.monitoring.operations import _spans
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("server", "starttls"), [("smtp.example.com:587", True), ("smtp.example.com:465", False), ("127.0.0.1:25", False)]
-)
-def test_starttls_is_required_where_tls_does_not_come_first(server: str, starttls: bool) -> None:
-    files = alertmanager_files(receivers(mail="a@example.com", smtp=server))
-    (config,) = yaml.safe_load(files[CONFIG_FILE])["receivers"][0]["email_configs"]
-    assert config["require_tls"] is starttls
-    assert set(files) <= set(RECEIVER_FILES)
-
-
-def test_a_password_in_the_name_of_a_mail_server_is_not_repeated() -> None:
-    with pytest.raises(BadInput) as raised:
-        receivers(mail="a@example.com", smtp="user:a-password@box:25")
-    assert "a-password" not in raised.value.message + (raised.value.hint or "")
 
 
 def test_each_kind_of_receiver_is_counted_by_itself() -> None:

@@ -38,7 +38,7 @@ def asked(guard: Guard, path: str = "/", kind: str = "http", method: str = "GET"
         "headers": [(name.encode(), value.encode()) for name, value in named.items()],
     }
     with pytest.raises(StopIteration):
-        guard(scope, nothing, send).send(None)  # type: ignore[attr-defined]
+        guard(scope, nothing, send).send(None)
     first: dict[str, Any] = sent[0]
     return first
 

@@ -175,3 +175,9 @@ def test_each_gpu_has_a_source_and_a_profile_to_start_from() -> None:
         assert CATALOG.profile(model.name).hardware.source == model.source
     names = [name for model in CATALOG.gpu_models for name in model.names]
     assert len(names) == len(set(names))
+
+
+def test_a_profile_is_found_in_any_case() -> None:
+    catalog = load_catalog()
+    assert catalog.profile("RTX-3090") == catalog.profile("rtx-3090")
+    assert catalog.profile("L40S").name == "l40s"

@@ -56,7 +56,7 @@ OF = {name: definition("StatusData", name) for name in ("state", "restarts", "en
         (lambda s: s["properties"]["schema"].update(const=2), "document.schema: the value 1 is gone"),
         (lambda s: s["properties"].update(command={"enum": ["status", "x"]}), "document.command: was always 'status'"),
         (lambda s: s["properties"]["findings"].pop("items"), "document.findings[]: may be anything now"),
-        (lambda s: s["$defs"]["FindingData"]["properties"].pop("fix"), "document.findings[].fix: gone"),
+        (lambda s: s["$defs"]["Finding"]["properties"].pop("fix"), "document.findings[].fix: gone"),
         (lambda s: s["$defs"]["ErrorData"]["properties"].pop("report"), "document.error.report: gone"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import re
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dflash_deploy.catalog.failures import Failure
+from dflash_deploy.catalog import load
+from dflash_deploy.catalog.failures import Failure, ranked
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import COMMANDS
@@ -59,6 +61,34 @@ def test_a_real_line_is_known(case: dict[str, Any]) -> None:
 
 def test_every_fingerprint_has_a_real_line() -> None:
     assert {failure.id for failure in FAILURES} == {case["id"] for case in LINES}
+
+
+def test_every_id_is_in_one_file() -> None:
+    folder = Path(load.__file__).with_name("failures")
+    ids = [row["id"] for file in folder.glob("*.yaml") for row in rows_of(file)["failures"]]
+    assert sorted(ids) == sorted(failure.id for failure in FAILURES)
+
+
+def test_of_two_rows_that_match_one_real_line_one_is_over_the_other() -> None:
+    hidden = set()
+    for case in LINES:
+        engine = case.get("engine", "vllm")
+        rows = [row for row in FAILURES if row.names_an_end and row.effect == "ends" and row.concerns(engine, "")]
+        for line in case.get("text", "").splitlines():
+            matching = [row for row in rows if row.compiled.search(line)]
+            pairs = combinations(matching, 2)
+            hidden |= {(one.id, two.id) for one, two in pairs if one.general == two.general and two.id not in one.over}
+    assert hidden == set(), "give the more specific row of each pair `over: [OTHER]`"
+
+
+def test_the_order_of_rows_has_no_meaning() -> None:
+    shuffled = sorted(FAILURES, key=lambda row: row.cause)
+    assert ranked(shuffled) == FAILURES
+    names = {row.id for row in FAILURES}
+    assert {name for row in FAILURES for name in row.over} <= names
+    one = FAILURES[0].model_copy(update={"over": [FAILURES[1].id]})
+    with pytest.raises(ValueError, match="are over each other"):
+        ranked([one, FAILURES[1].model_copy(update={"over": [one.id]})])
 
 
 @each_of(FAILURES, name=lambda failure: failure.id)

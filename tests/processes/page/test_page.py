@@ -109,7 +109,7 @@ def test_a_picture_that_is_dropped_or_pasted_goes_with_the_question(event: str, 
 
 def test_a_file_that_is_no_picture_is_refused_by_name(tab: Page) -> None:
     bring(tab, "drop", "notes.png", b"these are notes")
-    assert "notes.png is no picture" in tab.until("document.querySelector('.q-notification')?.innerText")
+    assert "notes.png is not a picture" in tab.until("document.querySelector('.q-notification')?.innerText")
     assert not tab.evaluate("return document.querySelector('footer img')")
 
 

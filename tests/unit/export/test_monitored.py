@@ -1,4 +1,4 @@
-"""The folders beside the base: what they publish, and what only labelled namespaces reach."""
+"""The folder for the Prometheus Operator, which only labelled namespaces reach the engines with."""
 
 from typing import Any
 
@@ -6,39 +6,13 @@ import pytest
 from jsonschema import ValidationError
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.door.caddyfile import PATHS
 from dflash_deploy.features.export.cluster import Cluster
-from dflash_deploy.features.export.folder import folder
+from dflash_deploy.features.export.monitored import monitoring_objects
 from dflash_deploy.features.export.objects import objects, router_objects
-from dflash_deploy.features.export.optional import ingress_objects, monitoring_objects
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 
 SOURCE = source_for(plan_for("h100"))
-HOST = Cluster(host="llm.example.com", replicas=2)
-
-
-def test_the_ingress_publishes_the_paths_of_the_door() -> None:
-    (rule,) = ingress_objects(SOURCE, HOST)["ingress.yaml"]["spec"]["rules"]
-    assert rule["host"] == "llm.example.com"
-    found = {one["path"]: one["pathType"] for one in rule["http"]["paths"]}
-    assert {f"{path}*" if kind == "Prefix" else path for path, kind in found.items()} == set(PATHS)
-    # `test --url` asks it first
-    assert found["/health"] == "Exact"
-    assert not {"/", "/metrics", "/workers", "/engine_metrics"} & found.keys()
-    assert all(path.endswith("/") for path, kind in found.items() if kind == "Prefix")
-
-
-@pytest.mark.parametrize("cluster", [HOST, Cluster(host="llm.example.com")])
-def test_the_ingress_sends_to_the_service_of_the_endpoint(cluster: Cluster) -> None:
-    spec = ingress_objects(SOURCE, cluster)["ingress.yaml"]["spec"]
-    services = {one["backend"]["service"]["name"] for one in spec["rules"][0]["http"]["paths"]}
-    assert services == {objects(SOURCE, cluster)["service.yaml"]["metadata"]["name"]}
-    assert spec["tls"] == [{"hosts": ["llm.example.com"], "secretName": "dflash-tls"}]
-
-
-def test_without_a_host_there_is_no_ingress() -> None:
-    assert not [name for name in folder(SOURCE, Cluster()) if name.startswith("ingress/")]
 
 
 @pytest.mark.parametrize("replicas", [1, 2])

@@ -1,0 +1,84 @@
+"""Results as JSON: the fields of a frozen dataclass are the properties, and their docstrings the descriptions.
+
+The schema comes from the same class (`dflash_deploy.schemas`). Commands start without pydantic, so this module gives it
+only the methods that it looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+T = TypeVar("T")
+
+
+class Documented:
+    """The base of each dataclass that is a JSON document or a part of one.
+
+    A field with the default `None` is missing from the document while it is `None`. `Hidden` fields are never in it.
+    """
+
+    def document(self) -> dict[str, Any]:
+        """What the command prints as `data` with `--json`. Secrets in its texts are not redacted yet."""
+        kind: Any = type(self)
+        return {
+            name: as_document(value)
+            for name, optional in _properties(kind)
+            if (value := getattr(self, name)) is not None or not optional
+        }
+
+
+class Keywords:
+    """What JSON Schema says about a value beside its type, such as `Keywords(minimum=0)`."""
+
+    def __init__(self, **keywords: object) -> None:
+        self.keywords = keywords
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        return handler(core) | self.keywords
+
+
+class _Hidden:
+    def __get_pydantic_core_schema__(self, source: object, handler: object) -> dict[str, object]:
+        return {"type": "any"}
+
+    def __get_pydantic_json_schema__(self, core: object, handler: object) -> dict[str, Any]:
+        from pydantic_core import PydanticOmit  # noqa: PLC0415 - commands start without pydantic
+
+        raise PydanticOmit
+
+
+_HIDDEN = _Hidden()
+
+Hidden = Annotated[T, _HIDDEN]
+"""A field of the result that is not in the document: a secret, or what the command needs to show it."""
+
+Count = Annotated[int, Keywords(minimum=0)]
+Seconds = Annotated[float, Keywords(minimum=0)]
+Fingerprint = Annotated[str, Keywords(pattern="^[0-9a-f]{8}$")]
+HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
+
+
+def as_document(node: object) -> Any:
+    """A result as JSON has it: dataclasses as objects, tuples as lists, paths as texts."""
+    match node:
+        case Documented():
+            return node.document()
+        case Mapping():
+            return {str(key): as_document(value) for key, value in node.items()}
+        case list() | tuple():
+            return [as_document(value) for value in node]
+        case Path():
+            return str(node)
+    return node
+
+
+@cache
+def _properties(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
+    """The names of the fields that are in the document, and whether it may be missing."""
+    hints = get_type_hints(kind, include_extras=True)
+    shown = {name for name, hint in hints.items() if _HIDDEN not in getattr(hint, "__metadata__", ())}
+    return tuple((one.name, one.default is None) for one in fields(kind) if one.name in shown)

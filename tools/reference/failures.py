@@ -1,0 +1,48 @@
+"""The page of known failures: for each what it is and what to do, by the files of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import resources
+
+from dflash_deploy.catalog.failures import ENOUGH_TOKENS, Failure, Failures
+from dflash_deploy.catalog.read import packaged_files
+from dflash_deploy.intake.parse import parse_packaged_yaml
+from dflash_deploy.serve.speculation import PROMPT_TOKENS
+from tools.reference.markdown import GENERATED, code, joined
+
+_HEAD = f"""# Known failures
+
+`up`, `status` and `explain` compare the engine's log, its exit code, the container's OOM flag and the kernel log with
+these {{count}} rows, and print cause and remedy with the values of the log in place of `{{{{NAME}}}}`. [How a cause is
+chosen](../explanation/diagnosis.md) has the order. Patterns, versions and sources are in
+`dflash_deploy/catalog/failures/`; a [custom catalog](catalog/README.md) adds rows.
+
+`up --fix` writes the settings after "fix" into `.env` and tries once more. `half` halves the current value, an empty
+value lets the engine choose, and `enough` is `{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
+prompts.
+
+{GENERATED.format(source="`dflash_deploy/catalog/failures/`")}
+"""
+
+
+def page() -> str:
+    """The whole page, a list for each file of the catalog."""
+    parts, count = list[str](), 0
+    for file in packaged_files(resources.files("dflash_deploy.catalog") / "failures"):
+        text = file.read_text(encoding="utf-8")
+        rows = Failures.model_validate(parse_packaged_yaml(text)).failures
+        title = text.partition("\n")[0].strip("# .")
+        parts += [f"## {title}\n", *_entries(rows), ""]
+        count += len(rows)
+    return joined(_HEAD.format(count=count), *parts)
+
+
+def _entries(rows: list[Failure]) -> Iterator[str]:
+    """An entry for each remedy, with the rows that have it."""
+    remedies: dict[str, list[Failure]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        fix = ", ".join(code(f"{name}={value}") for name, value in row.fix.items())
+        remedies.setdefault(row.do[0].upper() + row.do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
+    for remedy, alike in remedies.items():
+        yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}. {remedy}"
