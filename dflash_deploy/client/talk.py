@@ -148,7 +148,7 @@ class Talk:
 
     @property
     def rate(self) -> float | None:
-        """Tokens a second so far; `None` until they can be told."""
+        """Tokens a second so far; `None` until they can be known."""
         return self._rate(self._tokens)
 
     def _rate(self, tokens: int | None) -> float | None:

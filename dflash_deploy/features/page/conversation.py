@@ -42,7 +42,7 @@ def preview(image: EncodedPicture) -> str:
 
 @dataclass
 class Turn:
-    """A question and its answer so far. `rate` is in tokens per second; `problem` says why there is no whole answer."""
+    """A question and its answer so far. `rate` is in tokens per second; `problem` says why the answer is not whole."""
 
     question: str
     images: Sequence[EncodedPicture] = ()

@@ -40,7 +40,7 @@ HEADERS = {
 }
 """Of each answer."""
 
-# the browser goes on by itself, from this origin: after a redirect from elsewhere it would not send the cookie
+# the browser asks again by itself, from this origin: after a redirect from elsewhere it would not send the cookie
 ENTERED = '<!doctype html><html lang="en"><title>dflash-deploy</title><meta http-equiv="refresh" content="0;url=/">'
 
 USED = "This address was used or is wrong. Run `dflash-deploy open` again, and open the address that it prints."
@@ -81,7 +81,7 @@ class Guard:
             await _answer(send, *refused)
 
     def _foreign(self, scope: Scope, headers: dict[str, str]) -> tuple[HTTPStatus, str] | None:
-        """Why a request is not of this page, whoever sends it; `None` if it is."""
+        """Why a request is not of this page; `None` if it is."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if host not in self._hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, "this page is at 127.0.0.1 only"

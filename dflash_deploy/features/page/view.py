@@ -21,7 +21,7 @@ from dflash_deploy.operations.ask import LARGEST_IMAGE, picture
 from dflash_deploy.operations.connect import Connections
 
 TICK = 0.1
-"""Seconds between two looks at the answer that arrives."""
+"""Seconds between two drawings of the answer that arrives."""
 
 STYLE = """
 body { --line: #d5dae0; --shade0: #cfeee3; --shade1: #dfe3fb; --asked: #eef1f4 }
@@ -164,7 +164,7 @@ class Sheet:
         self._tick()
 
     def _tick(self) -> None:
-        """Bring the page up to what has arrived."""
+        """Draw what has arrived."""
         turns = self._conversation.turns
         if [one.turn for one in self._drawn] != turns[: len(self._drawn)]:
             self._turns.clear()
