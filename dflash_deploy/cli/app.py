@@ -64,7 +64,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 FEATURES: Mapping[str, tuple[str, str]] = {
     name: command for feature in features() for name, command in feature.commands.items()
 }
-"""Commands of features, in the same form. They are in the last section."""
+"""Commands of features, in the same form."""
 
 COMMANDS = {name: command for section in (*SECTIONS.values(), FEATURES) for name, command in section.items()}
 """All commands, in the order of `--help`."""
@@ -89,9 +89,8 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in their sections."""
         widest = max(map(len, COMMANDS))
-        last = list(SECTIONS)[-1]
         for title, section in SECTIONS.items():
-            names = [*section, *(FEATURES if title == last else ())]
+            names = [*section, *(name for one in features() if one.section == title for name in one.commands)]
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names])
 

@@ -8,4 +8,5 @@ DOCUMENTS: dict[str, type] = {}
 FEATURE = Feature(
     commands={"open": (f"{__name__}.commands", "Talk to the model on a page of this machine.")},
     documents=__name__,
+    section="Use",
 )
