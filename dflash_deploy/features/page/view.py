@@ -136,7 +136,9 @@ class Sheet:
             content = await event.file.read()
             if len(content) > LARGEST_IMAGE:
                 raise BadInput("the picture is too large", hint=f"at most {LARGEST_IMAGE // 2**20} MB")
-            self._images.append(await run.io_bound(picture, content, shown(Path(event.file.name))))
+            checked = await run.io_bound(picture, content, shown(Path(event.file.name)))
+            # `None` while the page ends
+            self._images += [checked] if checked else []
         except BadInput as problem:
             _tell(f"{problem.message}: {problem.hint}")
         self._show_chosen()
@@ -232,6 +234,9 @@ class Drawer:
 
     async def _refresh(self) -> None:
         rows = await run.io_bound(self._place.engine, self._redact)
+        if rows is None:
+            # as NiceGUI returns while the page ends
+            return
         self._engine.clear()
         with self._engine:
             _rows(rows)
