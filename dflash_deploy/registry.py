@@ -41,11 +41,12 @@ class Feature:
     """What a feature adds. Modules are named, and imported when they are used.
 
     `commands` maps a command to the module that has it under its name, and to the first sentence of its help.
-    `documents` is the module whose DOCUMENTS are the `data` of those commands.
+    `documents` is the module whose DOCUMENTS are the `data` of those commands, `section` the one of `--help`.
     """
 
     commands: Mapping[str, tuple[str, str]]
     documents: str
+    section: str = "More"
     around: Around | None = None
     events: Events | None = None
 

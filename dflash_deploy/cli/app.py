@@ -24,7 +24,7 @@ from dflash_deploy.registry import features
 
 PACKAGE = "dflash_deploy.cli"
 
-SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "init": (f"{PACKAGE}.init", "Write .env (with a fresh key) and compose.yaml for this machine."),
         "plan": (f"{PACKAGE}.plan", "Show each setting and why, the engine command, memory and speed."),
@@ -61,12 +61,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 """Commands of the core by the sections of `--help`: the module of each, and the first sentence of its help."""
 
-FEATURES: Mapping[str, tuple[str, str]] = {
-    name: command for feature in features() for name, command in feature.commands.items()
-}
-"""Commands of features, in the same form. They are in the last section."""
 
-COMMANDS = {name: command for section in (*SECTIONS.values(), FEATURES) for name, command in section.items()}
+def _section(title: str) -> dict[str, tuple[str, str]]:
+    """The commands of a section of `--help`, those of features last."""
+    return SECTIONS[title] | {
+        name: one for feature in features() if feature.section == title for name, one in feature.commands.items()
+    }
+
+
+COMMANDS = {name: command for title in SECTIONS for name, command in _section(title).items()}
 """All commands, in the order of `--help`."""
 
 
@@ -89,11 +92,9 @@ class LazyGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in their sections."""
         widest = max(map(len, COMMANDS))
-        last = list(SECTIONS)[-1]
-        for title, section in SECTIONS.items():
-            names = [*section, *(FEATURES if title == last else ())]
+        for title in SECTIONS:
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(widest), COMMANDS[name][1]) for name in names])
+                formatter.write_dl([(name.ljust(widest), summary) for name, (_, summary) in _section(title).items()])
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """The context of one call; wrong options are errors that can be shown."""

@@ -146,6 +146,11 @@ class Talk:
         seconds = time.monotonic() - self._started
         return Figures(tokens, seconds, first, self._rate(tokens), self._acceptance_length(), self._finish)
 
+    @property
+    def rate(self) -> float | None:
+        """Tokens a second so far; `None` until they can be known."""
+        return self._rate(self._tokens)
+
     def _rate(self, tokens: int | None) -> float | None:
         """Tokens a second; `None` if nothing shows them."""
         if self._timings is not None and self._timings.predicted_ms > 0:

@@ -208,15 +208,16 @@ def read_image(name: str) -> EncodedPicture:
     Raises BadInput if it is none, is damaged, or is larger than LARGEST_IMAGE; FileRefused if it cannot be read.
     """
     if name == STDIN:
-        return _picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
+        return picture(_stdin_bytes(LARGEST_IMAGE), "standard input")
     if name.startswith(("http://", "https://")):
         raise BadInput(
             f"`{name[:100]}` is not a file", hint="fetch it first: curl -o picture.jpg URL, then --image picture.jpg"
         )
-    return _picture(read_bytes(Path(name), limit=LARGEST_IMAGE), shown(Path(name)))
+    return picture(read_bytes(Path(name), limit=LARGEST_IMAGE), shown(Path(name)))
 
 
-def _picture(content: bytes, where: str) -> EncodedPicture:
+def picture(content: bytes, where: str) -> EncodedPicture:
+    """A picture from its bytes, checked as `read_image` checks them; `where` names it. Raises BadInput."""
     # only a question with a picture needs it
     from PIL import Image, UnidentifiedImageError  # noqa: PLC0415
 

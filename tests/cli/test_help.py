@@ -13,7 +13,7 @@ from tests.support.cli import dflash, initialise
 PROGRAM = "import sys; sys.argv[0] = 'dflash-deploy'; from dflash_deploy.cli.app import main; main()"
 
 
-FEATURES = {f"dflash_deploy.features.{name}" for name in ("capacity", "export", "fleet", "monitoring")}
+FEATURES = {f"dflash_deploy.features.{name}" for name in ("capacity", "export", "fleet", "monitoring", "page")}
 REGISTERED = {"dflash_deploy.registry", "dflash_deploy.features", *FEATURES}
 
 
@@ -74,7 +74,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-HEAVY = {"asyncio", "aiohttp", "docker", "httpx", "huggingface_hub", "packaging.specifiers", "prometheus_client"}
+HEAVY = {
+    "asyncio",
+    "aiohttp",
+    "docker",
+    "httpx",
+    "huggingface_hub",
+    "nicegui",
+    "packaging.specifiers",
+    "prometheus_client",
+}
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "ask": ("Why?",),
     "chat": (),
     "connect": ("curl",),
+    "open": (),
     "status": (),
     "logs": (),
     "down": (),

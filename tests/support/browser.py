@@ -64,6 +64,28 @@ class Page:
         entries = [json.loads(entry["message"])["message"] for entry in self._post("se/log", {"type": "performance"})]
         return [one["params"]["request"]["url"] for one in entries if one["method"] == "Network.requestWillBeSent"]
 
+    def until(self, script: str) -> Any:
+        """Wait until an expression is true in the page, and return its value."""
+        found: list[Any] = []
+
+        def is_true() -> bool:
+            found.append(self.evaluate(f"return {script}"))
+            return bool(found[-1])
+
+        assert wait_until(is_true, 60), script
+        return found[-1]
+
+    def write(self, text: str) -> None:
+        """Write into the field that has the focus, and press Enter."""
+        self._command("Input.insertText", {"text": text})
+        for kind in ("keyDown", "keyUp"):
+            key = {"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
+            self._command("Input.dispatchKeyEvent", key)
+
+    def traffic(self) -> str:
+        """All that was sent and received since the last look, messages of WebSockets included, as Chromium logs it."""
+        return "\n".join(entry["message"] for entry in self._post("se/log", {"type": "performance"}))
+
     def screenshot(self, path: Path) -> None:
         """The whole page as a PNG."""
         shot = self._command("Page.captureScreenshot", {"captureBeyondViewport": True})

@@ -30,6 +30,7 @@ READING = {
     "models show",
     "monitor status",
     "monitor test",
+    "open",
     "plan",
     "profiles list",
     "profiles show",
