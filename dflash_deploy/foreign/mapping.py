@@ -1,0 +1,354 @@
+"""Each item of a recipe ends in one of eight ways, none in silence; what is taken over is a model, an engine, settings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease, Renamed
+from dflash_deploy.catalog.settings import passed_on, setting_names
+from dflash_deploy.document import Documented
+from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
+from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
+from dflash_deploy.plan.compatible import below
+from dflash_deploy.redact import REDACTED, redact_by_shape
+from dflash_deploy.serve.field import Field
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
+
+Fate = Literal["mapped", "renamed", "superseded", "unknown", "dangerous", "kept", "not-ours"]
+"""`kept`: passed on unchanged, in EXTRA_ARGS or as a variable. `unknown`: refused, or without a value."""
+
+FATES: Mapping[Fate, str] = {
+    "mapped": "taken over as a setting",
+    "renamed": "taken over under its new name, or removed since",
+    "superseded": "the plan does it by itself",
+    "kept": "passed to the engine unchanged",
+    "unknown": "not taken over: the release does not know it, or it has no value",
+    "dangerous": "not taken over",
+    "not-ours": "no counterpart here",
+}
+
+_SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
+"""Names of what holds a secret. Numbers of tokens are settings."""
+
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True)
+class Translated(Documented):
+    """One thing that the recipe sets, and what became of it. Secrets in it are redacted."""
+
+    kind: ItemKind
+    """`argument` of the engine, `variable`, option of the `container`, or another `command` of the script."""
+    name: str
+    """Its name, as in `--max-model-len`. A key of a JSON value follows a dot."""
+    value: str
+    """Its value; empty if it has none."""
+    line: int
+    """Line of the recipe; 0 if it is not known."""
+    fate: Fate
+    """What became of it."""
+    ours: str
+    """The line of `.env` that has it, or that is for the same; empty if there is none."""
+    why: str
+    """The reason."""
+
+
+@dataclass
+class Taken:
+    """What a recipe asks of the plan. `model` is a pair's name, or what the recipe calls it if no pair has it."""
+
+    model: str = ""
+    engine: str = ""
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
+    """The engine that a recipe starts: the release of its image, or an engine's name; empty if it names none."""
+    for release in catalog.engines.values():
+        if recipe.image and recipe.image in {base.tag for base in release.base_images.values()} and release.engine in recipe.engines:
+            return release.name
+    written = {part for item in recipe.items for part in (item.name, f"{item.name}={item.value}")}
+    marked = (name for name in recipe.engines if set(engine_rules()[name].marks) & written)
+    return next(marked, next((name for name in recipe.engines if not engine_rules()[name].marks), ""))
+
+
+def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
+    """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
+    model = next((item.value for item in recipe.items if _role(item, engine) == "model" and not item.unset), "")
+    if recipe.form == "variables":
+        model = next((i.value for i in recipe.items if i.name == Settings.model_host_path.name), "")
+    drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
+    model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
+    matching = [pair for pair in catalog.pairs.values() if _names(pair.name, pair.target.repo, pair.target.file, model)]
+    both = [pair for pair in matching if drafter and _names(None, pair.drafter.repo, pair.drafter.file, drafter)]
+    return next(iter(both or matching), model)
+
+
+def _role(item: RecipeItem, engine: str) -> str:
+    rules = engine_rules().get(engine)
+    rule = rules.arguments.get(item.name) if rules and item.kind == "argument" else None
+    return rule.role if rule else ""
+
+
+def _place(text: str, mounts: Mapping[str, str]) -> str:
+    """A path outside the container, as far as its mounts tell."""
+    for inner, outer in mounts.items():
+        if text == inner or text.startswith(f"{inner}/"):
+            return outer + text.removeprefix(inner)
+    return text
+
+
+def _names(pair: str | None, repo: str | None, file: str | None, text: str) -> bool:
+    """Whether a text names weights: a pair, a repository, or a path that ends in the name of repository or file."""
+    asked = text.lower().rstrip("/")
+    if not asked:
+        return False
+    name = PurePosixPath(asked).name
+    names = {one.lower() for one in (pair, repo) if one}
+    inner = repo.rsplit("/", 1)[-1].lower() if repo else ""
+    bare = asked.partition(":")[0]
+    path = asked.startswith(("/", "~", ".", "$")) or asked.count("/") > 1 or "/" not in asked
+    return bool(asked in names or bare in names or (file and name == file.lower()) or (path and inner and name == inner))
+
+
+class Translator:
+    """Translates the items of one recipe for one release."""
+
+    def __init__(self, recipe: ForeignRecipe, release: EngineRelease, pair: ModelPair | str, catalog: Catalog) -> None:
+        self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
+        self.rules: EngineRules = engine_rules()[release.engine]
+        self.known = catalog.options.get(release.name, frozenset())
+        self.extra: list[str] = []
+        self.taken = Taken(model=pair.name if isinstance(pair, ModelPair) else pair)
+        self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
+
+    def rows(self) -> tuple[Translated, ...]:
+        """Every item with its fate; `taken` has the settings afterwards."""
+        rows = tuple(self._row(item) for item in self.recipe.items)
+        if self.extra:
+            self.taken.settings[Settings.extra_args.name] = " ".join(self.extra)
+        return rows
+
+    def _row(self, item: RecipeItem) -> Translated:
+        if _SECRET.search(item.name) and item.kind != "command":
+            return self._secret(item)
+        if item.unset:
+            why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
+            return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
+        read = {"argument": self._argument, "variable": self._variable, "container": self._option, "command": self._command}
+        return read[item.kind](item)
+
+    def _as(self, item: RecipeItem, fate: Fate, ours: str, why: str) -> Translated:
+        value = redact_by_shape(f"{item.name}={item.value}").removeprefix(f"{item.name}=")
+        return Translated(item.kind, item.name, value, item.line, fate, ours, why)
+
+    def _secret(self, item: RecipeItem) -> Translated:
+        hidden = replace(item, value=REDACTED if item.value and not item.unset else item.unset)
+        if item.unset or not item.value:
+            return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
+        why = "`ps` shows arguments to every user" if item.kind == "argument" else "whoever has the file has the secret"
+        return self._as(hidden, "dangerous", "", f"a secret in the recipe: {why}")
+
+    def _argument(self, item: RecipeItem) -> Translated:
+        if gone := self._gone(item.name):
+            return self._renamed(item, gone)
+        rule = self.rules.arguments.get(item.name) or self.rules.arguments.get(item.name.partition(".")[0])
+        if rule is not None:
+            return self._by_rule(item, rule)
+        if item.name == "--host":
+            return self._host(item)
+        kind = self.release.kind
+        flag = item.name.partition(".")[0]
+        meant = flag if flag in kind.reserved_flags else next(
+            (one for one in kind.reserved_flags if kind.abbreviates and len(flag) > 3 and one.startswith(flag)), "")  # fmt: skip
+        if meant and flag not in self.known - set(kind.reserved_flags):
+            reserved = kind.reserved_flags[meant]
+            if len(reserved.fields) == 1 and flag == item.name:
+                return self._set(item, reserved.fields[0], item.value)
+            return self._as(item, "superseded", " ".join(f.name for f in reserved.fields), str(reserved))
+        return self._extra(item)
+
+    def _gone(self, name: str) -> Renamed | None:
+        head = name.partition(".")[0]
+        return next((one for one in self.release.renamed if one.old in (name, head) and not below(self.release.version, one.since)), None)
+
+    def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
+        said = f"{self.release.title} {'refuses' if gone.effect == 'refused' else 'ignores'} it ({gone.source})"
+        if not gone.new:
+            return self._as(item, "renamed", "", f"removed: {said}")
+        own = {one.name: one for one in self.release.kind.settings}.get(gone.new)
+        if own is not None:
+            row = self._set(item, own, item.value)
+            return replace(row, fate="renamed" if row.fate == "mapped" else row.fate, why=f"{row.why}; {said}")
+        new = self._extra(replace(item, name=gone.new)) if gone.new.startswith("-") else None
+        return self._as(item, "renamed", new.ours if new else gone.new, said)
+
+    def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        applies = not rule.when or re.search(rule.when, item.value) is not None
+        if rule.role in ("model", "drafter", "served"):
+            return self._named(item, rule.role)
+        if rule.dangerous and applies:
+            return self._as(item, "dangerous", rule.ours, rule.dangerous)
+        if rule.setting and (not rule.values or item.value in rule.values):
+            value = rule.values.get(item.value, item.value)
+            if item.value in rule.values and not value:
+                return self._as(item, "mapped", rule.setting, "as the plan has it")
+            found = next(one for one in Settings.fields() if one.name == rule.setting)
+            return self._set(item, found, self._number(value, rule))
+        if rule.superseded and applies:
+            return self._as(item, "superseded", rule.ours, rule.superseded)
+        if rule.other:
+            return self._as(item, "not-ours", rule.ours, rule.other)
+        if item.kind == "argument":
+            reserved = self.release.kind.reserved_flags.get(item.name)
+            return self._set(item, reserved.fields[0], item.value) if reserved else self._extra(item)
+        return self._as(item, "not-ours", rule.ours, "nothing here depends on it")
+
+    def _number(self, value: str, rule: ForeignRule) -> str:
+        """A number as the setting counts it."""
+        if rule.human and (found := re.fullmatch(r"([0-9.]+)([kKmMgG])", value)):
+            return str(int(float(found[1]) * _UNITS[found[2]]))
+        if not value.isascii() or not value.isdigit():
+            return value
+        shares = next((self.written[name] for name in rule.per if name in self.written), "1")
+        drafting = any(self.rules.arguments.get(name, ForeignRule()).role == "drafter" for name in self.written)
+        divided = int(value) // max(int(shares) if shares.isdigit() else 1, 1) // (rule.shared if drafting else 1)
+        return str(divided + rule.add)
+
+    def _set(self, item: RecipeItem, setting: Field[Any], value: str) -> Translated:
+        """A setting with their value, if it is a valid one."""
+        value = value or ("on" if setting.kind.__name__ == "switch" else "")
+        if not self.release.kind.knows(setting) or setting.internal:
+            return self._as(item, "unknown", "", f"{self.release.title} has no such setting")
+        try:
+            setting.read({setting.name: value})
+        except Refused as problem:
+            return self._as(item, "unknown", setting.name, problem.message)
+        before = self.taken.settings.get(setting.name)
+        if before is not None and before != value:
+            return self._as(item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value")
+        if not value:
+            return self._as(item, "mapped", setting.name, "empty: the plan chooses")
+        self.taken.settings[setting.name] = value
+        return self._as(item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else "")
+
+    def _named(self, item: RecipeItem, role: str) -> Translated:
+        pair = self.pair if isinstance(self.pair, ModelPair) else None
+        if role == "served":
+            names = " ".join(part for part in re.split(r"[\s,]+", item.value) if part)
+            return self._set(item, Settings.served_model_name, names)
+        if pair is None:
+            return self._as(item, "unknown", "", "no model of the catalog has this name: `dflash-deploy models list --all`")
+        if role == "model":
+            return self._as(item, "mapped", f"{Settings.dflash_pair}={pair.name}", "weights are below --models-dir")
+        place = _place(item.value, self.recipe.mounts)
+        if _names(None, pair.drafter.repo, pair.drafter.file, place):
+            return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair.name}")
+        return self._as(item, "superseded", Settings.dflash_drafter.name, f"the plan has the drafter of {pair.name}: {pair.drafter.repo}")
+
+    def _host(self, item: RecipeItem) -> Translated:
+        bind = Settings.dflash_bind.name
+        if self.recipe.contained:
+            return self._as(item, "superseded", bind, "all addresses inside the container; outside it DFLASH_BIND")
+        if item.value in ("0.0.0.0", "::", "*"):  # noqa: S104 - what is refused
+            return self._as(item, "dangerous", f"{bind}=127.0.0.1", "every machine that reaches this one can connect: --host if you mean it")
+        return self._set(item, Settings.dflash_bind, item.value)
+
+    def _extra(self, item: RecipeItem) -> Translated:
+        """An argument without a setting, if the release has it."""
+        flag, title = item.name.partition(".")[0], self.release.title
+        if not flag.startswith("-"):
+            return self._as(item, "unknown", "", "a word without an option")
+        if self.known and flag not in self.known and not self.release.kind.reads_as(flag, self.known):
+            near = get_close_matches(flag, self.known, n=1)
+            return self._as(item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else ""))
+        if "." in item.name and not self.rules.dotted:
+            return self._as(item, "not-ours", "EXTRA_ARGS", "JSON: add it by hand, in single quotes inside double ones")
+        words = [item.name, *item.value.split(" ")] if item.value else [item.name]
+        if not _writable(words):
+            return self._as(item, "not-ours", "EXTRA_ARGS", "it needs quotes: add it by hand")
+        self.extra += words
+        checked = "an option of" if self.known else "not checked: the options are not known of"
+        return self._as(item, "kept", f"EXTRA_ARGS={' '.join(words)}", f"{checked} {title}")
+
+    def _variable(self, item: RecipeItem) -> Translated:
+        prefix = self.rules.variable_prefix
+        if prefix and item.name.startswith(prefix):
+            flag = f"--{item.name.removeprefix(prefix).lower().replace('_', '-')}"
+            return replace(self._argument(replace(item, name=flag, kind="argument")), kind="variable", name=item.name)
+        if gone := self._gone(item.name):
+            return self._renamed(item, gone)
+        rule = self.rules.variables.get(item.name) or container_rules().variables.get(item.name)
+        if rule is not None:
+            return self._by_rule(item, rule)
+        if item.name == Settings.model_host_path.name and self.recipe.form == "variables":
+            return self._named(item, "model")
+        if item.name in setting_names(self.release.engine):
+            found = next(one for one in Settings.fields() if one.name == item.name)
+            return self._set(item, found, item.value)
+        if not item.value:
+            return self._as(item, "not-ours", "", "it is empty")
+        if passed_on(item.name) or item.name.startswith(f"{self.release.engine.split('-')[0].upper()}_"):
+            self.taken.settings[item.name] = item.value
+            return self._as(item, "kept", f"{item.name}={item.value}", "the engine or a library of it reads it; it is not checked")
+        return self._as(item, "not-ours", "", "no variable of the engine, as far as is known")
+
+    def _option(self, item: RecipeItem) -> Translated:
+        rule = container_rules().options.get(item.name)
+        if rule is None:
+            return self._as(item, "not-ours", "", "nothing here depends on it")
+        match rule.role:
+            case "image":
+                same = item.value in {base.tag for base in self.release.base_images.values()}
+                why = "the base of the plan's image" if same else f"the plan has the image of {self.release.title}"
+                return self._as(item, "mapped" if same else "superseded", Settings.dflash_base_image.name, why)
+            case "shared-memory":
+                return self._set(item, Settings.dflash_shm_size, item.value)
+            case "publish":
+                return self._published(item)
+            case "mount":
+                if "docker.sock" in item.value:
+                    return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
+                return self._as(item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment")
+        return self._by_rule(item, rule)
+
+    def _published(self, item: RecipeItem) -> Translated:
+        *address, outer, inner = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
+        if self.recipe.form == "pod" or not outer.isdigit():
+            return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
+        if "DFLASH_PORT" in self.taken.settings:
+            return self._as(item, "not-ours", "", "one port is published")
+        row = self._set(item, Settings.dflash_port, outer)
+        bind = "".join(address).strip("[]")
+        if bind and bind not in ("0.0.0.0", "::"):  # noqa: S104 - what is refused
+            self.taken.settings[Settings.dflash_bind.name] = bind
+            return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
+        open_to_all = "the port only; on 0.0.0.0 every machine that reaches this one can connect: --host if you mean it"
+        return replace(row, fate="dangerous" if bind else row.fate, why=open_to_all)
+
+    def _command(self, item: RecipeItem) -> Translated:
+        if danger := container_rules().danger(item.value):
+            return self._as(item, "dangerous", "", f"never run: {danger}")
+        why = "a second engine: pass its command by itself" if item.name == "another engine" else "another command: never run"
+        return self._as(item, "not-ours", "", why)
+
+
+_IN_OTHER_WORDS = "the same in other words"
+
+
+def _writable(words: list[str]) -> bool:
+    """Whether EXTRA_ARGS can have these words without quotes, which `.env` cannot hold."""
+    try:
+        return shlex.split(" ".join(words)) == words
+    except ValueError:
+        return False
+
