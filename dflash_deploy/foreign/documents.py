@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dflash_deploy.foreign.command import contained, recipe_of_script, recipe_of_words, variables_of
@@ -192,13 +193,14 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
         for name, word in _environment(document.get("env"), Script())
     ]
     used = {"model", "defaults", "env", "container", "command", key}
-    others = (RecipeItem("container", f"--{name}", _scalar(document[name])[:80], lines.of(f"{name}:")) for name in document if name not in used)
+    others = (RecipeItem("container", name, _scalar(document[name])[:80], lines.of(f"{name}:")) for name in document if name not in used)
     unused = (
         RecipeItem("container", f"defaults.{name}", _scalar(value), lines.of(f"{name}:"))
         for name, value in (defaults.items() if isinstance(defaults, dict) else ())
         if f"{{{name}}}" not in written
     )
-    return found.beside(*others, *unused, image, *variables, form="recipe of sparkrun")
+    found = found.beside(*others, *unused, image, *variables, form="recipe of sparkrun")
+    return replace(found, image=image.value)
 
 
 def _filled(found: re.Match[str], values: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from dflash_deploy.catalog.load import Catalog
-from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.releases import EngineRelease, Renamed
 from dflash_deploy.catalog.settings import passed_on, setting_names
 from dflash_deploy.document import Documented
@@ -88,9 +88,11 @@ def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair |
         model = next((i.value for i in recipe.items if i.name == Settings.model_host_path.name), "")
     drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
     model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
-    matching = [pair for pair in catalog.pairs.values() if _names(pair.name, pair.target.repo, pair.target.file, model)]
-    both = [pair for pair in matching if drafter and _names(None, pair.drafter.repo, pair.drafter.file, drafter)]
-    return next(iter(both or matching), model)
+    matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
+    both = [pair for pair in matching if _names(pair.drafter, drafter)]
+    drafters = {name for one in catalog.engines.values() if one.engine == engine for name in one.drafters}
+    fitting = [pair for pair in matching if pair.drafter.architecture in drafters]
+    return next(iter(both or fitting or matching), model)
 
 
 def _role(item: RecipeItem, engine: str) -> str:
@@ -107,17 +109,19 @@ def _place(text: str, mounts: Mapping[str, str]) -> str:
     return text
 
 
-def _names(pair: str | None, repo: str | None, file: str | None, text: str) -> bool:
-    """Whether a text names weights: a pair, a repository, or a path that ends in the name of repository or file."""
-    asked = text.lower().rstrip("/")
+def _names(weights: Weights, text: str) -> bool:
+    """Whether a text names weights: a repository, or a path that ends in the name of repository, file or asset."""
+    asked, repo = text.lower().rstrip("/"), (weights.repo or "").lower()
     if not asked:
         return False
-    name = PurePosixPath(asked).name
-    names = {one.lower() for one in (pair, repo) if one}
-    inner = repo.rsplit("/", 1)[-1].lower() if repo else ""
-    bare = asked.partition(":")[0]
-    path = asked.startswith(("/", "~", ".", "$")) or asked.count("/") > 1 or "/" not in asked
-    return bool(asked in names or bare in names or (file and name == file.lower()) or (path and inner and name == inner))
+    name, inner = PurePosixPath(asked).name, repo.rsplit("/", 1)[-1]
+    if weights.bundled and asked.endswith(f"/{weights.bundled}"):
+        return True
+    if repo and repo in (asked, asked.partition(":")[0]):
+        return True
+    path = asked.startswith(("/", "~", ".", "$")) or asked.count("/") != 1
+    here = inner and re.fullmatch(rf"{re.escape(inner)}(-[0-9a-f]{{8}})?", name)
+    return bool((weights.file and name == PurePosixPath(weights.file.lower()).name) or (path and here))
 
 
 class Translator:
@@ -127,9 +131,15 @@ class Translator:
         self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
         self.rules: EngineRules = engine_rules()[release.engine]
         self.known = catalog.options.get(release.name, frozenset())
-        self.extra: list[str] = []
+        self.extra = list[str]()
         self.taken = Taken(model=pair.name if isinstance(pair, ModelPair) else pair)
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
+        self.publishes = any(item.name == "--publish" for item in recipe.items)
+        self.method = next(
+            (value for name, value in self.written.items() if (rule := self._rule(name)) and rule.method and value not in rule.values),
+            "",
+        )
+        """The method of drafting, if it is one that this program does not have."""
 
     def rows(self) -> tuple[Translated, ...]:
         """Every item with its fate; `taken` has the settings afterwards."""
@@ -147,8 +157,13 @@ class Translator:
         read = {"argument": self._argument, "variable": self._variable, "container": self._option, "command": self._command}
         return read[item.kind](item)
 
+    def _rule(self, name: str) -> ForeignRule | None:
+        """The rule of an argument, or of the argument whose JSON has this key."""
+        return self.rules.arguments.get(name) or self.rules.arguments.get(name.partition(".")[0])
+
     def _as(self, item: RecipeItem, fate: Fate, ours: str, why: str) -> Translated:
-        value = redact_by_shape(f"{item.name}={item.value}").removeprefix(f"{item.name}=")
+        shown = f"{item.name}={item.value}" if item.value != REDACTED else ""
+        value = redact_by_shape(shown).removeprefix(f"{item.name}=") if shown else item.value
         return Translated(item.kind, item.name, value, item.line, fate, ours, why)
 
     def _secret(self, item: RecipeItem) -> Translated:
@@ -161,8 +176,7 @@ class Translator:
     def _argument(self, item: RecipeItem) -> Translated:
         if gone := self._gone(item.name):
             return self._renamed(item, gone)
-        rule = self.rules.arguments.get(item.name) or self.rules.arguments.get(item.name.partition(".")[0])
-        if rule is not None:
+        if rule := self._rule(item.name):
             return self._by_rule(item, rule)
         if item.name == "--host":
             return self._host(item)
@@ -182,19 +196,25 @@ class Translator:
         return next((one for one in self.release.renamed if one.old in (name, head) and not below(self.release.version, one.since)), None)
 
     def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
+        """The new name; with their value if a value of the old name is one of the new name."""
         said = f"{self.release.title} {'refuses' if gone.effect == 'refused' else 'ignores'} it ({gone.source})"
         if not gone.new:
             return self._as(item, "renamed", "", f"removed: {said}")
         own = {one.name: one for one in self.release.kind.settings}.get(gone.new)
         if own is not None:
             row = self._set(item, own, item.value)
-            return replace(row, fate="renamed" if row.fate == "mapped" else row.fate, why=f"{row.why}; {said}")
-        new = self._extra(replace(item, name=gone.new)) if gone.new.startswith("-") else None
-        return self._as(item, "renamed", new.ours if new else gone.new, said)
+            return replace(row, fate="renamed", why=said, ours=row.ours if row.fate == "mapped" else gone.new)
+        flag, _, value = gone.new.partition(" ")
+        if not item.name.startswith("-"):
+            return self._as(item, "renamed", flag, f"{said}; the new name has other values")
+        row = self._extra(replace(item, name=flag, value=value or item.value))
+        return self._as(item, "renamed", row.ours or flag, said)
 
     def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         applies = not rule.when or re.search(rule.when, item.value) is not None
-        if rule.role in ("model", "drafter", "served"):
+        if rule.of_method and self.method:
+            return self._as(item, "superseded", rule.ours or rule.setting, f"belongs to {self.method}, and the plan drafts with DFlash")
+        if rule.role in ("model", "drafter", "served", "quantization", "port"):
             return self._named(item, rule.role)
         if rule.dangerous and applies:
             return self._as(item, "dangerous", rule.ours, rule.dangerous)
@@ -246,12 +266,21 @@ class Translator:
         if role == "served":
             names = " ".join(part for part in re.split(r"[\s,]+", item.value) if part)
             return self._set(item, Settings.served_model_name, names)
+        if role == "port":
+            inside = self.recipe.contained and self.publishes
+            return self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container") if inside else self._set(item, Settings.dflash_port, item.value)
+        if role == "quantization":
+            if pair is not None and pair.target.quantisation == "bf16":
+                return self._set(item, Settings.quantization, item.value)
+            return self._as(item, "superseded", Settings.quantization.name, "the checkpoint's own config.json says it")
+        if pair is None and role == "drafter":
+            return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
         if pair is None:
             return self._as(item, "unknown", "", "no model of the catalog has this name: `dflash-deploy models list --all`")
         if role == "model":
             return self._as(item, "mapped", f"{Settings.dflash_pair}={pair.name}", "weights are below --models-dir")
         place = _place(item.value, self.recipe.mounts)
-        if _names(None, pair.drafter.repo, pair.drafter.file, place):
+        if _names(pair.drafter, place):
             return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair.name}")
         return self._as(item, "superseded", Settings.dflash_drafter.name, f"the plan has the drafter of {pair.name}: {pair.drafter.repo}")
 
@@ -297,9 +326,16 @@ class Translator:
             return self._set(item, found, item.value)
         if not item.value:
             return self._as(item, "not-ours", "", "it is empty")
+        read = self.catalog.variables.get(self.release.name, frozenset())
+        prefix = next(iter(read), "").partition("_")[0]
+        if read and item.name.startswith(f"{prefix}_") and item.name not in read:
+            near = get_close_matches(item.name, read, n=1, cutoff=0.8)
+            also = f"; did you mean {near[0]}?" if near else ""
+            return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
         if passed_on(item.name) or item.name.startswith(f"{self.release.engine.split('-')[0].upper()}_"):
             self.taken.settings[item.name] = item.value
-            return self._as(item, "kept", f"{item.name}={item.value}", "the engine or a library of it reads it; it is not checked")
+            checked = f"{self.release.title} reads it" if item.name in read else "a library of the engine may read it: not checked"
+            return self._as(item, "kept", f"{item.name}={item.value}", checked)
         return self._as(item, "not-ours", "", "no variable of the engine, as far as is known")
 
     def _option(self, item: RecipeItem) -> Translated:

@@ -18,13 +18,15 @@ class ForeignRule(Entry):
 
     setting: Annotated[str, Field(description="the setting that takes its value")] = ""
     role: Annotated[
-        Literal["", "model", "drafter", "served", "mount", "publish", "image", "shared-memory"],
+        Literal["", "model", "drafter", "served", "quantization", "port", "mount", "publish", "image", "shared-memory"],
         Field(description="what it names, if that is more than a value"),
     ] = ""
     values: Annotated[
         dict[str, str], Field(description="the setting's value for each of theirs; `` is an argument without a value")
     ] = {}
     add: Annotated[int, Field(description="added to a number")] = 0
+    method: Annotated[bool, Field(description="it names the method of drafting, on which others depend")] = False
+    of_method: Annotated[bool, Field(description="it belongs to the method of drafting")] = False
     per: Annotated[list[str], Field(description="arguments by whose number theirs is divided")] = []
     shared: Annotated[int, Field(description="number by which it is divided if there is a drafter")] = 1
     human: Annotated[bool, Field(description="it may have a unit: 32k is 32,000 and 32K is 32,768")] = False
@@ -49,7 +51,6 @@ class EngineRules(Entry):
     variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
     key_variable: Annotated[str, Field(description="the variable that its server reads the API key from")] = ""
     key_argument: Annotated[str, Field(description="the argument for the API key, if it reads no variable")] = ""
-    entry_point: Annotated[list[str], Field(description="what its base image must be started with")] = []
     listens: Annotated[list[str], Field(description="arguments with which its server is reached in a container")] = []
     dropped: Annotated[list[str], Field(description="arguments of ours that exist only in our image")] = []
     runtime: Annotated[str, Field(description="sparkrun's name for it")] = ""

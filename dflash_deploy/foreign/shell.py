@@ -234,7 +234,19 @@ class Script:
         """Yield each command. Raises RecipeRefused."""
         current: list[_Token] = []
         tokens = list(_Scanner(text, line).tokens())
+        pattern = False
         for number, token in enumerate(tokens):
+            if pattern:
+                # the words before ) are those of a branch of `case`; `esac` ends all of them
+                pattern = token.operator != ")" and token.plain != "esac"
+                if token.plain != "esac":
+                    continue
+            if current and current[0].plain == "case" and token.plain == "in":
+                pattern = True
+                self.depth += 1
+                current = []
+                continue
+            pattern = token.operator == ";;"
             if not token.operator or token.operator == "=(" or (_in_array(current) and token.operator in ("\n", ")")):
                 if token.operator != "\n":
                     current.append(token)
@@ -245,6 +257,9 @@ class Script:
 
     def _command(self, tokens: list[_Token]) -> Iterator[ShellCommand]:
         while tokens and tokens[0].plain in _KEYWORDS:
+            if tokens[0].plain == "for":
+                # its words are not a command
+                tokens = tokens[:1]
             self.depth += (tokens[0].plain in _OPENS) - (tokens[0].plain in _CLOSES)
             tokens = tokens[1:]
         exported = bool(tokens) and tokens[0].plain in _EXPORTS

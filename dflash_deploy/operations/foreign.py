@@ -10,7 +10,7 @@ from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.document import Documented, Hidden
-from dflash_deploy.errors import DeployError
+from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.foreign.documents import MOST_CHARACTERS, read_recipe
 from dflash_deploy.foreign.items import ForeignRecipe
 from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, pair_of
@@ -81,8 +81,9 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
         "DFLASH_PORT": choice.port, "DFLASH_DRAFTER": None if choice.drafter else "off",
     }  # fmt: skip
     settings = {name: value for name, value in translator.taken.settings.items() if given.get(name) is None}
-    asked = replace(asked, edited={**settings, **choice.edited})
-    plan, failure = _planned(asked, facts)
+    off = settings.get("DFLASH_DRAFTER") == "off" and settings.pop("DFLASH_DRAFTER")
+    asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
+    plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
     counts = {fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)}
     return ForeignPlan(recipe.form, release.name, asked.model or "", rows, counts, asked, plan, failure)
 
@@ -91,6 +92,10 @@ def _engine_of_variables(recipe: ForeignRecipe, catalog: Catalog) -> str:
     """The engine of a file of variables: the one it names, else the first."""
     named = next((item.value for item in recipe.items if item.name == "DFLASH_ENGINE"), "")
     return catalog.engines[named].engine if named in catalog.engines else DEFAULT
+
+
+def _without_model() -> DeployError:
+    return BadInput("the recipe does not say which model it serves", hint="name it: --model MODEL")
 
 
 def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, DeployError | None]:
