@@ -31,7 +31,7 @@ def recipe_lines(found: ForeignPlan) -> Iterator[Shown]:
 
     table = Grid("theirs", "fate", "ours", "why", wraps=("theirs", "ours", "why"))
     for row in found.items:
-        theirs = f"{row.name} {row.value}".strip() if row.kind != "variable" else f"{row.name}={row.value}"
+        theirs = {"command": row.value, "variable": f"{row.name}={row.value}"}.get(row.kind, f"{row.name} {row.value}")
         cut = theirs if len(theirs) <= LONGEST_THEIRS else f"{theirs[: LONGEST_THEIRS - 1]}…"
         table.add_row(" ".join(cut.split()), row.fate, row.ours, row.why)
     yield table

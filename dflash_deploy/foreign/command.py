@@ -26,6 +26,9 @@ _OWN_RUN = frozenset({"run", "exec", "create"})
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _DEEPEST = 4
 
+SECOND, BRANCH = "another engine", "another branch"
+"""Names of items: the command of a second engine, and an assignment below a condition that is not decided."""
+
 
 def recipe_of_script(text: str, script: Script | None = None, line: int = 1, level: int = 0) -> ForeignRecipe | None:
     """The first command of a script that starts an engine; `None` if none does. All else that it runs is an item.
@@ -45,15 +48,16 @@ def recipe_of_script(text: str, script: Script | None = None, line: int = 1, lev
             found = read
         else:
             text_of = " ".join(word.text for word in command.words)
-            beside.append(RecipeItem("command", "another engine", text_of, command.words[0].line))
-    return found.beside(*exports, *_grouped(beside)) if found else None
+            beside.append(RecipeItem("command", SECOND, text_of, command.words[0].line))
+    branches = [RecipeItem("command", BRANCH, f"{name}={word.text}", word.line) for name, word in script.undecided]
+    return found.beside(*exports, *_grouped(beside), *branches) if found else None
 
 
 def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
     """Commands beside the engine's: each dangerous one, the others by their first word."""
     seen: dict[str, list[RecipeItem]] = {}
     for item in items:
-        if item.kind != "command" or item.name == "another engine" or container_rules().danger(item.value):
+        if item.kind != "command" or item.name == SECOND or container_rules().danger(item.value):
             yield item
         else:
             seen.setdefault(item.name if _PROGRAM.fullmatch(item.name) else "condition", []).append(item)

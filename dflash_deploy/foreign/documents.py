@@ -10,8 +10,10 @@ from typing import Any
 
 from dflash_deploy.foreign.command import contained, recipe_of_script, recipe_of_words, variables_of
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
-from dflash_deploy.foreign.shell import Script, known
+from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
+from dflash_deploy.foreign.shell import Script
 from dflash_deploy.intake.parse import Invalid, parse_yaml
+from dflash_deploy.serve.engines import ENGINES
 
 MOST_CHARACTERS = 2**20
 """Characters of a recipe."""
@@ -65,8 +67,10 @@ def _of_document(document: Mapping[str, Any], text: str) -> ForeignRecipe | None
     command = next((key for key in document if key.startswith("command") and isinstance(document[key], str)), None)
     if command is not None:
         return _of_template(document, command, lines)
-    pods = [pod for pod in _pods(document)]
-    for pod in pods:
+    engine = next((n for n, r in engine_rules().items() if r.runtime and str(document.get("runtime")).startswith(r.runtime)), "")
+    if engine and isinstance(document.get("defaults"), dict):
+        return _of_template({**document, "command": _command_of(engine, document["defaults"])}, "command", lines)
+    for pod in _pods(document):
         containers = {str(one.get("name")): one for one in pod["containers"] if isinstance(one, dict)}
         around = {key: value for key, value in pod.items() if key in ("hostNetwork", "hostPID", "hostIPC")}
         if found := _of_services({name: {**one, **around} for name, one in containers.items()}, "pod", lines):
@@ -184,7 +188,7 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
     written = str(document[key])
     text = re.sub(r"\{\{|\}\}|\{(\w+)\}", lambda found: _filled(found, values), written)
     start = lines.of(written.strip().splitlines()[0]) or 1
-    found = recipe_of_script(text, Script(known({})), start)
+    found = recipe_of_script(text, Script(), start)
     if found is None:
         return None
     image = RecipeItem("container", "--image", str(document.get("container", "")), lines.of("container:"))
@@ -193,7 +197,7 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
         for name, word in _environment(document.get("env"), Script())
     ]
     used = {"model", "defaults", "env", "container", "command", key}
-    others = (RecipeItem("container", name, _scalar(document[name])[:80], lines.of(f"{name}:")) for name in document if name not in used)
+    others = (RecipeItem("container", name, _scalar(document[name]), lines.of(f"{name}:")) for name in document if name not in used)
     unused = (
         RecipeItem("container", f"defaults.{name}", _scalar(value), lines.of(f"{name}:"))
         for name, value in (defaults.items() if isinstance(defaults, dict) else ())
@@ -201,6 +205,17 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
     )
     found = found.beside(*others, *unused, image, *variables, form="recipe of sparkrun")
     return replace(found, image=image.value)
+
+
+def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:
+    """The command that sparkrun makes of a recipe without one: an argument for each of its defaults."""
+    reserved = ENGINES[engine].reserved_flags
+    words = [*engine_rules()[engine].programs[0], next(f for f, r in engine_rules()[engine].arguments.items() if r.role == "model"), "{model}"]
+    for name, value in defaults.items():
+        own = (flag for flag, of in reserved.items() if name in SPARKRUN and of.fields == (SPARKRUN[name],))
+        flag = next(own, f"--{name.replace('_', '-')}")
+        words += [] if value is False else [flag] if value is True else [flag, f'"{{{name}}}"']
+    return " ".join(words)
 
 
 def _filled(found: re.Match[str], values: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.catalog.read import Entry, read_packaged
+from dflash_deploy.serve.settings import Settings
 
 
 class ForeignRule(Entry):
@@ -70,6 +71,18 @@ class ContainerRules(Entry):
     def danger(self, text: str) -> str:
         """Why a command is dangerous; empty if it is not known to be."""
         return next((why for pattern, why in self.commands.items() if re.search(pattern, text)), "")
+
+
+SPARKRUN = {
+    "host": Settings.dflash_bind,
+    "port": Settings.dflash_port,
+    "max_model_len": Settings.max_model_len,
+    "max_num_seqs": Settings.max_num_seqs,
+    "max_num_batched_tokens": Settings.max_num_batched_tokens,
+    "gpu_memory_utilization": Settings.gpu_memory_utilization,
+    "tensor_parallel": Settings.tensor_parallel_size,
+}
+"""Names that sparkrun has for arguments of every engine, and the settings that have them."""
 
 
 @cache

@@ -8,7 +8,7 @@ condition counts only if the name has no value yet.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dflash_deploy.foreign.items import RecipeRefused, ShellWord
@@ -229,6 +229,8 @@ class Script:
 
     variables: dict[str, Values] = field(default_factory=dict)
     depth: int = 0
+    undecided: list[tuple[str, ShellWord]] = field(default_factory=list)
+    """Assignments of branches that did not count."""
 
     def commands(self, text: str, line: int = 1) -> Iterator[ShellCommand]:
         """Yield each command. Raises RecipeRefused."""
@@ -296,6 +298,8 @@ class Script:
             unset = known[1] or unset
         if more or not self.depth or known is None or not any(known[0]):
             self.variables[name] = (texts, unset)
+        elif known[0] != texts:
+            self.undecided.append((name, ShellWord(" ".join(texts), tokens[0].line, unset)))
         return rest, ShellWord(" ".join(texts), tokens[0].line, unset)
 
     def expanded(self, token: _Token) -> list[ShellWord]:
@@ -402,7 +406,3 @@ def _goes_on(current: list[_Token], tokens: list[_Token], at: int) -> bool:
     single = at + 1 == len(tokens) or tokens[at + 1].operator == "\n"
     return [token.plain for token in current[:2]] == ["docker", "run"] and single and "/" in word
 
-
-def known(values: Mapping[str, str]) -> dict[str, Values]:
-    """Variables for `Script`."""
-    return {name: ((value,), "") for name, value in values.items()}

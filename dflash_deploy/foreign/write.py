@@ -15,7 +15,7 @@ import yaml
 
 from dflash_deploy.catalog.settings import passed_on
 from dflash_deploy.errors import BadInput
-from dflash_deploy.foreign.rules import EngineRules, engine_rules
+from dflash_deploy.foreign.rules import SPARKRUN, EngineRules, engine_rules
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.command import CONTAINER_DRAFTER, CONTAINER_TARGET, drafter_directory, engine_command
 from dflash_deploy.plan.result import Plan
@@ -25,16 +25,7 @@ from dflash_deploy.serve.settings import Settings
 CONTAINED = ("docker-run", "compose", "sparkrun")
 """Forms that need an image; the others are engines' names."""
 
-_TEMPLATED = {
-    Settings.dflash_bind.name: "host",
-    Settings.dflash_port.name: "port",
-    Settings.max_model_len.name: "max_model_len",
-    Settings.max_num_seqs.name: "max_num_seqs",
-    Settings.max_num_batched_tokens.name: "max_num_batched_tokens",
-    Settings.gpu_memory_utilization.name: "gpu_memory_utilization",
-    Settings.tensor_parallel_size.name: "tensor_parallel",
-}
-"""Settings that sparkrun can override, by its names."""
+_TEMPLATED = {setting.name: name for name, setting in SPARKRUN.items()}
 
 
 def written_as(plan: Plan, form: str) -> str:
