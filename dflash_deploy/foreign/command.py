@@ -26,8 +26,9 @@ _OWN_RUN = frozenset({"run", "exec", "create"})
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _DEEPEST = 4
 
-SECOND, BRANCH = "another engine", "another branch"
-"""Names of items: the command of a second engine, and an assignment below a condition that is not decided."""
+SECOND, BRANCH, ELSEWHERE = "another engine", "another branch", "another file"
+"""Names of items: the command of a second engine, an assignment below a condition that is not decided, and the command
+of a container that is in another file."""
 
 
 def recipe_of_script(text: str, script: Script | None = None, line: int = 1, level: int = 0) -> ForeignRecipe | None:
@@ -78,10 +79,7 @@ def variables_of(text: str) -> ForeignRecipe | None:
         for _ in script.commands(line, number):
             pass
         changed = [name for name, value in script.variables.items() if before.get(name) != value]
-        items += [
-            RecipeItem("variable", name, " ".join(script.variables[name][0]), number, script.variables[name][1])
-            for name in changed
-        ]
+        items += [RecipeItem("variable", name, text, number, unset) for name in changed for text, unset in script.variables[name]]
     return ForeignRecipe("variables", items=tuple(items))
 
 
@@ -110,7 +108,8 @@ def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) 
     if texts[:1] and PurePosixPath(texts[0]).name in _CONTAINERS:
         found = _of_container(words, script, level)
     elif len(texts) > 2 and PurePosixPath(texts[0]).name in ("bash", "sh") and re.fullmatch(r"-\w*c", texts[1]):
-        inner = Script({**script.variables, "@": (tuple(texts[4:]), ""), "*": (tuple(texts[4:]), "")})
+        given = tuple((word.text, word.unset) for word in words[4:])
+        inner = Script({**script.variables, "@": given, "*": given})
         found = recipe_of_script(texts[2], inner, words[2].line, level + 1)
     else:
         engines, length = started_by(words)
@@ -175,10 +174,13 @@ def contained(
             for name, rules in engine_rules().items()
             if rules.images and rules.serves and re.search(rules.images, image, re.I)
         )
-        if not engines or (words and not _arguments_only(words)):
+        if not engines:
             return None
         skipped = next((n for n, word in enumerate(words) if word.text not in ("vllm", "serve", "--server")), len(words))
-        found = ForeignRecipe("", engines, items=tuple(_arguments(words[skipped:], engines)))
+        items = tuple(_arguments(words[skipped:], engines))
+        if words and not _arguments_only(words):
+            items = (RecipeItem("command", ELSEWHERE, " ".join(word.text for word in words), words[0].line),)
+        found = ForeignRecipe("", engines, items=items)
     mounts = dict(pair for item in options for pair in _mount(item))
     options = [one for item in options for one in _without_env(item)]
     return replace(found.beside(*options, form=form), image=image or found.image, contained=True, mounts=mounts)

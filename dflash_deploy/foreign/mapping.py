@@ -15,7 +15,7 @@ from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.releases import EngineRelease, Renamed
 from dflash_deploy.catalog.settings import passed_on, setting_names
 from dflash_deploy.document import Documented
-from dflash_deploy.foreign.command import BRANCH, SECOND
+from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND
 from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
 from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
 from dflash_deploy.plan.compatible import below
@@ -375,6 +375,8 @@ class Translator:
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):
             return self._as(item, "dangerous", "", f"never run: {danger}")
+        if item.name == ELSEWHERE:
+            return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
         why = {SECOND: "a second engine: pass its command by itself", BRANCH: "conditions are not decided"}
         return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
 

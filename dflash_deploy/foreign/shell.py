@@ -22,8 +22,8 @@ _EXPORTS = frozenset({"export", "declare", "readonly", "local", "typeset"})
 _LONGEST_EXPANSION = 1 << 16
 _DEEPEST = 20
 
-Values = tuple[tuple[str, ...], str]
-"""The words of a variable, and what of it is not set."""
+Values = tuple[tuple[str, str], ...]
+"""The words of a variable, each with what of it is not set."""
 
 
 @dataclass(frozen=True)
@@ -290,24 +290,21 @@ class Script:
                 tokens[0].line, "", (_Part("text", first.text[found.end() :], True), *tokens[0].parts[1:])
             )
             words, rest, several = [self._joined(value)], tokens[1:], False
-        unset = next((word.unset for word in words if word.unset), "")
-        texts = tuple(word.text for word in words)
+        values = tuple((word.text, word.unset) for word in words)
         known = self.variables.get(name)
         if more and known:
-            texts = (*known[0], *texts) if several else ("".join((*known[0], *texts)),)
-            unset = known[1] or unset
-        if more or not self.depth or known is None or not any(known[0]):
-            self.variables[name] = (texts, unset)
-        elif known[0] != texts:
-            self.undecided.append((name, ShellWord(" ".join(texts), tokens[0].line, unset)))
-        return rest, ShellWord(" ".join(texts), tokens[0].line, unset)
+            values = (*known, *values) if several else (_one((*known, *values)),)
+        if more or not self.depth or not any(text for text, _ in known or ()):
+            self.variables[name] = values
+        elif known != values:
+            self.undecided.append((name, ShellWord(_one(values, " ")[0], tokens[0].line)))
+        return rest, ShellWord(_one(values, " ")[0], tokens[0].line, _one(values)[1])
 
     def expanded(self, token: _Token) -> list[ShellWord]:
         """The words of a token: a variable without quotes may be several, or none."""
         parts = [part for part in token.parts if part.text]
         if len(parts) == 1 and _whole(parts[0]):
-            texts, unset = self._value(parts[0].text, 0)
-            return [ShellWord(text, token.line, unset) for text in texts]
+            return [ShellWord(text, token.line, unset) for text, unset in self._value(parts[0].text, 0)]
         return self._split(token) if any(part.kind == "variable" for part in parts) else [self._joined(token)]
 
     def _split(self, token: _Token) -> list[ShellWord]:
@@ -333,23 +330,22 @@ class Script:
             return part.text, ""
         if part.kind == "command":
             return f"$({part.text})", f"$({part.text})"
-        texts, unset = self._value(part.text, level)
-        return " ".join(texts), unset
+        return _one(self._value(part.text, level), " ")
 
     def _value(self, expression: str, level: int) -> Values:
         """The words of a variable; as it is written, and marked, if the recipe does not set it."""
         written = f"${expression}" if _NAME.fullmatch(expression) else f"${{{expression}}}"
         found = _EXPANSION.fullmatch(expression)
         if found is None or level > _DEEPEST:
-            return (written,), written
+            return ((written, written),)
         name, how = found["name"], found["how"]
         known = self.variables.get(name)
         if how == "+":
-            return self._default(found["word"], level) if known and any(known[0]) else ((), "")
-        if known is not None and (any(known[0]) or not how):
+            return self._default(found["word"], level) if known and any(text for text, _ in known) else ()
+        if known is not None and (any(text for text, _ in known) or not how):
             return known
         if how not in ("-", "="):
-            return (f"${name}",), f"${name}"
+            return ((f"${name}", f"${name}"),)
         value = self._default(found["word"], level)
         if how == "=":
             self.variables[name] = value
@@ -360,7 +356,7 @@ class Script:
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
         word = self.text(text, level + 1)
-        return (word.text[:_LONGEST_EXPANSION],), word.unset
+        return ((word.text[:_LONGEST_EXPANSION], word.unset),)
 
     def text(self, text: str, level: int = 0) -> ShellWord:
         """A text in which only variables are put in, as Compose does."""
@@ -377,6 +373,11 @@ class Script:
             parts += scanner.parts
             at = scanner.at
         return self._joined(_Token(0, "", (*parts, _Part("text", text[at:], True))), level)
+
+
+def _one(values: Values, between: str = "") -> tuple[str, str]:
+    """The words of a variable as one."""
+    return between.join(text for text, _ in values), next((unset for _, unset in values if unset), "")
 
 
 def _whole(part: _Part) -> bool:

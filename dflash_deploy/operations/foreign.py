@@ -107,7 +107,7 @@ def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, Depl
 
 def _release(choice: Choice, catalog: Catalog, facts: HostFacts | None) -> EngineRelease:
     """The release that the plan would have; without a plan, the first one of the engine whose options are known."""
-    plan, _ = _planned(choice, facts)
+    plan = _planned(choice, facts)[0] if choice.model else None
     if plan is not None:
         return plan.engine
     if choice.engine in catalog.engines and catalog.engines[choice.engine].engine != choice.engine:
