@@ -23,6 +23,9 @@ _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _SHORT = {"-p": "--publish", "-v": "--volume", "-e": "--env", "-d": "--detach", "-w": "--workdir", "-u": "--user",
           "-m": "--memory", "-h": "--hostname", "-l": "--label", "-i": "--interactive", "-t": "--tty"}  # fmt: skip
 _OWN_RUN = frozenset({"run", "exec", "create"})
+_IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
+_BARE = re.compile(r"[^'\"#$]*\s[^'\"#$]*$")
+"""A value of several words without quotes, as `.env` may have it and a shell does not."""
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _DEEPEST = 4
 
@@ -75,11 +78,10 @@ def variables_of(text: str) -> ForeignRecipe | None:
         return None
     items = []
     for number, line in enumerate(text.splitlines(), 1):
-        before = dict(script.variables)
-        for _ in script.commands(line, number):
-            pass
-        changed = [name for name, value in script.variables.items() if before.get(name) != value]
-        items += [RecipeItem("variable", name, text, number, unset) for name in changed for text, unset in script.variables[name]]
+        name, given, value = line.strip().removeprefix("export ").partition("=")
+        if given and not line.lstrip().startswith("#"):
+            word = next(iter(script.commands(f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number)))
+            items.append(_variable(*word.exports[0]))
     return ForeignRecipe("variables", items=tuple(items))
 
 
@@ -115,6 +117,10 @@ def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) 
         engines, length = started_by(words)
         if engines:
             found = ForeignRecipe("command", engines, items=tuple(_arguments(words[length:], engines)))
+        elif len(texts) > 1 and _IMAGE.fullmatch(texts[0]) and _arguments_only(words[1:]):
+            # pages show what follows `docker run` without it
+            image = RecipeItem("container", "--image", texts[0], words[0].line)
+            found = contained(texts[0], list(words[1:]), [image], script, level, form="image")
     return found.beside(*variables) if found else None
 
 

@@ -40,7 +40,7 @@ def read_recipe(text: str) -> ForeignRecipe:
         raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _of_yaml(text) if _YAML.search(text) else None
-    found = found or variables_of(text) or recipe_of_script(text)
+    found = found or recipe_of_script(text) or variables_of(text)
     if found is None:
         raise RecipeRefused("the recipe starts no engine: vLLM, SGLang or llama-server", hint=_HINT)
     return found

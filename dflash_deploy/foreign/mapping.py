@@ -1,11 +1,11 @@
-"""Each item of a recipe ends in one of eight ways, none in silence; what is taken over is a model, an engine, settings."""
+"""Each item of a recipe ends in one of seven ways, none in silence. What is taken over are settings."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.releases import EngineRelease, Renamed
 from dflash_deploy.catalog.settings import passed_on, setting_names
 from dflash_deploy.document import Documented
+from dflash_deploy.errors import UnknownPair
 from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND
 from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
 from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
@@ -61,15 +62,6 @@ class Translated(Documented):
     """The line of `.env` that has it, or that is for the same; empty if there is none."""
     why: str
     """The reason."""
-
-
-@dataclass
-class Taken:
-    """What a recipe asks of the plan. `model` is a pair's name, or what the recipe calls it if no pair has it."""
-
-    model: str = ""
-    engine: str = ""
-    settings: dict[str, str] = field(default_factory=dict)
 
 
 def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
@@ -132,8 +124,9 @@ class Translator:
         self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
         self.rules: EngineRules = engine_rules()[release.engine]
         self.known = catalog.options.get(release.name, frozenset())
-        self.extra = list[str]()
-        self.taken = Taken(model=pair.name if isinstance(pair, ModelPair) else pair)
+        self.extra: dict[str, tuple[str, ...]] = {}
+        self.settings: dict[str, str] = {}
+        """What is taken over, by the names of `.env`."""
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
         self.method = next(
@@ -142,11 +135,15 @@ class Translator:
         )
         """The method of drafting, if it is one that this program does not have."""
 
-    def rows(self) -> tuple[Translated, ...]:
-        """Every item with its fate; `taken` has the settings afterwards."""
+    def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
+        """Every item with its fate; `settings` has what is taken over afterwards.
+
+        `proposed` are the EXTRA_ARGS of the plan without the recipe: theirs come after them.
+        """
         rows = tuple(self._row(item) for item in self.recipe.items)
-        if self.extra:
-            self.taken.settings[Settings.extra_args.name] = " ".join(self.extra)
+        theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
+        if theirs:
+            self.settings[Settings.extra_args.name] = " ".join((*proposed, *theirs))
         return rows
 
     def _row(self, item: RecipeItem) -> Translated:
@@ -248,18 +245,21 @@ class Translator:
     def _set(self, item: RecipeItem, setting: Field[Any], value: str) -> Translated:
         """A setting with their value, if it is a valid one."""
         value = value or ("on" if setting.kind.__name__ == "switch" else "")
+        if setting in (Settings.attention_backend, Settings.dflash_attention_backend):
+            # the engines read it in any case, and rules compare it
+            value = next((one.name for one in self.release.attention if one.name.lower() == value.lower()), value)
         if not self.release.kind.knows(setting) or setting.internal:
             return self._as(item, "unknown", "", f"{self.release.title} has no such setting")
         try:
             setting.read({setting.name: value})
         except Refused as problem:
             return self._as(item, "unknown", setting.name, problem.message)
-        before = self.taken.settings.get(setting.name)
+        before = self.settings.get(setting.name)
         if before is not None and before != value:
             return self._as(item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value")
         if not value:
             return self._as(item, "mapped", setting.name, "empty: the plan chooses")
-        self.taken.settings[setting.name] = value
+        self.settings[setting.name] = value
         return self._as(item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else "")
 
     def _named(self, item: RecipeItem, role: str) -> Translated:
@@ -277,13 +277,20 @@ class Translator:
         if pair is None and role == "drafter":
             return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
         if pair is None:
-            return self._as(item, "unknown", "", "no model of the catalog has this name: `dflash-deploy models list --all`")
+            return self._as(item, "unknown", "", self._unknown_model(item.value))
         if role == "model":
             return self._as(item, "mapped", f"{Settings.dflash_pair}={pair.name}", "weights are below --models-dir")
         place = _place(item.value, self.recipe.mounts)
         if _names(pair.drafter, place):
             return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair.name}")
         return self._as(item, "superseded", Settings.dflash_drafter.name, f"the plan has the drafter of {pair.name}: {pair.drafter.repo}")
+
+    def _unknown_model(self, name: str) -> str:
+        try:
+            self.catalog.pair(name)
+        except UnknownPair as problem:
+            return f"{problem.message}: `dflash-deploy models list --all`"
+        return "another model is asked for"
 
     def _host(self, item: RecipeItem) -> Translated:
         bind = Settings.dflash_bind.name
@@ -306,7 +313,7 @@ class Translator:
         words = [item.name, *item.value.split(" ")] if item.value else [item.name]
         if not _writable(words):
             return self._as(item, "not-ours", "EXTRA_ARGS", "it needs quotes: add it by hand")
-        self.extra += words
+        self.extra[item.name] = tuple(words)
         checked = "an option of" if self.known else "not checked: the options are not known of"
         return self._as(item, "kept", f"EXTRA_ARGS={' '.join(words)}", f"{checked} {title}")
 
@@ -334,7 +341,7 @@ class Translator:
             also = f"; did you mean {near[0]}?" if near else ""
             return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
         if passed_on(item.name) or item.name.startswith(f"{self.release.engine.split('-')[0].upper()}_"):
-            self.taken.settings[item.name] = item.value
+            self.settings[item.name] = item.value
             checked = f"{self.release.title} reads it" if item.name in read else "a library of the engine may read it: not checked"
             return self._as(item, "kept", f"{item.name}={item.value}", checked)
         return self._as(item, "not-ours", "", "no variable of the engine, as far as is known")
@@ -362,12 +369,12 @@ class Translator:
         *address, outer, inner = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
         if self.recipe.form == "pod" or not outer.isdigit():
             return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
-        if "DFLASH_PORT" in self.taken.settings:
+        if "DFLASH_PORT" in self.settings:
             return self._as(item, "not-ours", "", "one port is published")
         row = self._set(item, Settings.dflash_port, outer)
         bind = "".join(address).strip("[]")
         if bind and bind not in ("0.0.0.0", "::"):  # noqa: S104 - what is refused
-            self.taken.settings[Settings.dflash_bind.name] = bind
+            self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
         open_to_all = "the port only; on 0.0.0.0 every machine that reaches this one can connect: --host if you mean it"
         return replace(row, fate="dangerous" if bind else row.fate, why=open_to_all)

@@ -236,7 +236,7 @@ class Script:
         """Yield each command. Raises RecipeRefused."""
         current: list[_Token] = []
         tokens = list(_Scanner(text, line).tokens())
-        pattern = False
+        pattern, array = False, False
         for number, token in enumerate(tokens):
             if pattern:
                 # the words before ) are those of a branch of `case`; `esac` ends all of them
@@ -244,17 +244,16 @@ class Script:
                 if token.plain != "esac":
                     continue
             if current and current[0].plain == "case" and token.plain == "in":
-                pattern = True
+                pattern, current = True, []
                 self.depth += 1
-                current = []
                 continue
             pattern = token.operator == ";;"
-            if not token.operator or token.operator == "=(" or (_in_array(current) and token.operator in ("\n", ")")):
-                if token.operator != "\n":
-                    current.append(token)
-            elif not (token.operator == "\n" and _goes_on(current, tokens, number + 1)):
+            if not token.operator or token.operator == "=(" or (array and token.operator == ")"):
+                array = token.operator == "=(" or (array and not token.operator)
+                current.append(token)
+            elif not (token.operator == "\n" and (array or _goes_on(current, tokens, number + 1))):
                 yield from self._command(current)
-                current = []
+                current, array = [], False
         yield from self._command(current)
 
     def _command(self, tokens: list[_Token]) -> Iterator[ShellCommand]:
@@ -322,8 +321,8 @@ class Script:
         return [ShellWord(piece, token.line, unset) for piece in pieces if piece or quoted]
 
     def _joined(self, token: _Token, level: int = 0) -> ShellWord:
-        texts = [self._text_of(part, level) for part in token.parts]
-        return ShellWord("".join(text for text, _ in texts), token.line, next((u for _, u in texts if u), ""))
+        text, unset = _one(tuple(self._text_of(part, level) for part in token.parts))
+        return ShellWord(text, token.line, unset)
 
     def _text_of(self, part: _Part, level: int) -> tuple[str, str]:
         if part.kind == "text":
@@ -356,7 +355,7 @@ class Script:
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
         word = self.text(text, level + 1)
-        return ((word.text[:_LONGEST_EXPANSION], word.unset),)
+        return ((word.text, word.unset),)
 
     def text(self, text: str, level: int = 0) -> ShellWord:
         """A text in which only variables are put in, as Compose does."""
@@ -376,18 +375,14 @@ class Script:
 
 
 def _one(values: Values, between: str = "") -> tuple[str, str]:
-    """The words of a variable as one."""
-    return between.join(text for text, _ in values), next((unset for _, unset in values if unset), "")
+    """The words of a variable as one, which is not longer than any real one."""
+    text = between.join(text for text, _ in values)[:_LONGEST_EXPANSION]
+    return text, next((unset for _, unset in values if unset), "")
 
 
 def _whole(part: _Part) -> bool:
     """Whether a part is all words of an array, or of the arguments: `"${ARGS[@]}"` and `"$@"`."""
     return part.kind == "variable" and (part.text.endswith(("[@]", "[*]")) or part.text in ("@", "*"))
-
-
-def _in_array(tokens: list[_Token]) -> bool:
-    """Whether a list of words is open, as in `ARGS=(`."""
-    return [token.operator for token in tokens if token.operator in ("=(", ")")][-1:] == ["=("]
 
 
 def _goes_on(current: list[_Token], tokens: list[_Token], at: int) -> bool:

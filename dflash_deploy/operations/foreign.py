@@ -46,7 +46,7 @@ def recipe_text(source: str) -> str:
 
     Raises BadInput, DownloadFailed, and the errors of files that cannot be read.
     """
-    if "://" in source.split(" ")[0]:
+    if "://" in source.split(" ", maxsplit=1)[0]:
         return fetch_text(source, limit=MOST_CHARACTERS)
     if source != str(STDIN) and any(map(str.isspace, source)) and not _exists(source):
         return source
@@ -73,14 +73,15 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     kind = catalog.engines[engine].engine if engine in catalog.engines else engine
     pair = pair_of(recipe, kind, catalog)
     asked = replace(choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine)
-    release = _release(asked, catalog, facts)
+    base = _planned(asked, facts)[0] if asked.model else None
+    release = base.engine if base else _release(asked, catalog)
     translator = Translator(recipe, release, pair, catalog)
-    rows = translator.rows()
+    rows = translator.rows(base.settings.extra_args if base else ())
     given = {
         "MAX_MODEL_LEN": choice.max_model_len, "MAX_NUM_SEQS": choice.concurrency, "DFLASH_BIND": choice.host,
         "DFLASH_PORT": choice.port, "DFLASH_DRAFTER": None if choice.drafter else "off",
     }  # fmt: skip
-    settings = {name: value for name, value in translator.taken.settings.items() if given.get(name) is None}
+    settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
     off = settings.get("DFLASH_DRAFTER") == "off" and settings.pop("DFLASH_DRAFTER")
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
     plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
@@ -105,11 +106,8 @@ def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, Depl
         return None, problem
 
 
-def _release(choice: Choice, catalog: Catalog, facts: HostFacts | None) -> EngineRelease:
-    """The release that the plan would have; without a plan, the first one of the engine whose options are known."""
-    plan = _planned(choice, facts)[0] if choice.model else None
-    if plan is not None:
-        return plan.engine
+def _release(choice: Choice, catalog: Catalog) -> EngineRelease:
+    """The release that is asked for, else the first one of the engine whose options are known."""
     if choice.engine in catalog.engines and catalog.engines[choice.engine].engine != choice.engine:
         return catalog.engines[choice.engine]
     of_engine = [one for one in catalog.engines.values() if one.engine == choice.engine]
