@@ -46,7 +46,9 @@ AskEngine = Annotated[
 
 As = Annotated[
     str | None,
-    typer.Option("--as", metavar="FORM", help="Print it as docker-run, compose, sparkrun, or the engine's own command."),
+    typer.Option(
+        "--as", metavar="FORM", help="Print it as docker-run, compose, sparkrun, or the engine's own command."
+    ),
 ]
 Options = Annotated[
     str | None,

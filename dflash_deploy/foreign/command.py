@@ -80,14 +80,22 @@ def variables_of(text: str) -> ForeignRecipe | None:
     for number, line in enumerate(text.splitlines(), 1):
         name, given, value = line.strip().removeprefix("export ").partition("=")
         if given and not line.lstrip().startswith("#"):
-            word = next(iter(script.commands(f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number)))
+            word = next(
+                iter(
+                    script.commands(
+                        f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number
+                    )
+                )
+            )
             items.append(_variable(*word.exports[0]))
     return ForeignRecipe("variables", items=tuple(items))
 
 
 def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:
     if command.words:
-        yield RecipeItem("command", command.words[0].text, " ".join(w.text for w in command.words), command.words[0].line)
+        yield RecipeItem(
+            "command", command.words[0].text, " ".join(w.text for w in command.words), command.words[0].line
+        )
     yield from (_variable(name, word) for name, word in (command.variables if command.words else ()))
 
 
@@ -182,7 +190,9 @@ def contained(
         )
         if not engines:
             return None
-        skipped = next((n for n, word in enumerate(words) if word.text not in ("vllm", "serve", "--server")), len(words))
+        skipped = next(
+            (n for n, word in enumerate(words) if word.text not in ("vllm", "serve", "--server")), len(words)
+        )
         items = tuple(_arguments(words[skipped:], engines))
         if words and not _arguments_only(words):
             items = (RecipeItem("command", ELSEWHERE, " ".join(word.text for word in words), words[0].line),)

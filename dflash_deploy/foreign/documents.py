@@ -34,7 +34,8 @@ def read_recipe(text: str) -> ForeignRecipe:
     """What a text starts, in any of the known forms. Raises RecipeRefused if it is too large or starts no engine."""
     if len(text) > MOST_CHARACTERS:
         raise RecipeRefused(
-            f"the recipe is too large: {len(text)} characters (limit: {MOST_CHARACTERS})", hint="check that it is the right file"
+            f"the recipe is too large: {len(text)} characters (limit: {MOST_CHARACTERS})",
+            hint="check that it is the right file",
         )
     if "\0" in text:
         raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
@@ -67,7 +68,9 @@ def _of_document(document: Mapping[str, Any], text: str) -> ForeignRecipe | None
     command = next((key for key in document if key.startswith("command") and isinstance(document[key], str)), None)
     if command is not None:
         return _of_template(document, command, lines)
-    engine = next((n for n, r in engine_rules().items() if r.runtime and str(document.get("runtime")).startswith(r.runtime)), "")
+    engine = next(
+        (n for n, r in engine_rules().items() if r.runtime and str(document.get("runtime")).startswith(r.runtime)), ""
+    )
     if engine and isinstance(document.get("defaults"), dict):
         return _of_template({**document, "command": _command_of(engine, document["defaults"])}, "command", lines)
     for pod in _pods(document):
@@ -118,7 +121,9 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
     first, then = ("command", "args") if kubernetes else ("entrypoint", "command")
     words = [word for key in (first, then) for word in _words(service.get(key), script, lines, lines.of(f"{key}:"))]
     image = script.text(str(service.get("image", "")))
-    left = {key: value for key, value in service.items() if key not in (first, then, "image", "name", "environment", "env")}
+    left = {
+        key: value for key, value in service.items() if key not in (first, then, "image", "name", "environment", "env")
+    }
     options = [
         RecipeItem("container", name, word.text, word.line, word.unset)
         for key, value in left.items()
@@ -197,7 +202,11 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
         for name, word in _environment(document.get("env"), Script())
     ]
     used = {"model", "defaults", "env", "container", "command", key}
-    others = (RecipeItem("container", name, _scalar(document[name]), lines.of(f"{name}:")) for name in document if name not in used)
+    others = (
+        RecipeItem("container", name, _scalar(document[name]), lines.of(f"{name}:"))
+        for name in document
+        if name not in used
+    )
     unused = (
         RecipeItem("container", f"defaults.{name}", _scalar(value), lines.of(f"{name}:"))
         for name, value in (defaults.items() if isinstance(defaults, dict) else ())
@@ -210,7 +219,11 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
 def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:
     """The command that sparkrun makes of a recipe without one: an argument for each of its defaults."""
     reserved = ENGINES[engine].reserved_flags
-    words = [*engine_rules()[engine].programs[0], next(f for f, r in engine_rules()[engine].arguments.items() if r.role == "model"), "{model}"]
+    words = [
+        *engine_rules()[engine].programs[0],
+        next(f for f, r in engine_rules()[engine].arguments.items() if r.role == "model"),
+        "{model}",
+    ]
     for name, value in defaults.items():
         own = (flag for flag, of in reserved.items() if name in SPARKRUN and of.fields == (SPARKRUN[name],))
         flag = next(own, f"--{name.replace('_', '-')}")

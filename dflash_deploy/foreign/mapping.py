@@ -67,7 +67,11 @@ class Translated(Documented):
 def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
     """The engine that a recipe starts: the release of its image, or an engine's name; empty if it names none."""
     for release in catalog.engines.values():
-        if recipe.image and recipe.image in {base.tag for base in release.base_images.values()} and release.engine in recipe.engines:
+        if (
+            recipe.image
+            and recipe.image in {base.tag for base in release.base_images.values()}
+            and release.engine in recipe.engines
+        ):
             return release.name
     written = {part for item in recipe.items for part in (item.name, f"{item.name}={item.value}")}
     marked = (name for name in recipe.engines if set(engine_rules()[name].marks) & written)
@@ -76,9 +80,8 @@ def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
 
 def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
     """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
-    model = next((item.value for item in recipe.items if _role(item, engine) == "model" and not item.unset), "")
-    if recipe.form == "variables":
-        model = next((i.value for i in recipe.items if i.name == Settings.model_host_path.name), "")
+    named = [item for item in recipe.items if _role(item, engine) == "model" and not item.unset]
+    model = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
     drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
     model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
     matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
@@ -90,7 +93,8 @@ def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair |
 
 def _role(item: RecipeItem, engine: str) -> str:
     rules = engine_rules().get(engine)
-    rule = rules.arguments.get(item.name) if rules and item.kind == "argument" else None
+    of_kind = {"argument": rules.arguments if rules else {}, "variable": container_rules().variables}
+    rule = of_kind.get(item.kind, {}).get(item.name)
     return rule.role if rule else ""
 
 
@@ -130,7 +134,11 @@ class Translator:
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
         self.method = next(
-            (value for name, value in self.written.items() if (rule := self._rule(name)) and rule.method and value not in rule.values),
+            (
+                value
+                for name, value in self.written.items()
+                if (rule := self._rule(name)) and rule.method and value not in rule.values
+            ),
             "",
         )
         """The method of drafting, if it is one that this program does not have."""
@@ -152,7 +160,12 @@ class Translator:
         if item.unset:
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
-        read = {"argument": self._argument, "variable": self._variable, "container": self._option, "command": self._command}
+        read = {
+            "argument": self._argument,
+            "variable": self._variable,
+            "container": self._option,
+            "command": self._command,
+        }
         return read[item.kind](item)
 
     def _rule(self, name: str) -> ForeignRule | None:
@@ -191,7 +204,14 @@ class Translator:
 
     def _gone(self, name: str) -> Renamed | None:
         head = name.partition(".")[0]
-        return next((one for one in self.release.renamed if one.old in (name, head) and not below(self.release.version, one.since)), None)
+        return next(
+            (
+                one
+                for one in self.release.renamed
+                if one.old in (name, head) and not below(self.release.version, one.since)
+            ),
+            None,
+        )
 
     def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
         """The new name; with their value if a value of the old name is one of the new name."""
@@ -211,7 +231,12 @@ class Translator:
     def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         applies = not rule.when or re.search(rule.when, item.value) is not None
         if rule.of_method and self.method:
-            return self._as(item, "superseded", rule.ours or rule.setting, f"belongs to {self.method}, and the plan drafts with DFlash")
+            return self._as(
+                item,
+                "superseded",
+                rule.ours or rule.setting,
+                f"belongs to {self.method}, and the plan drafts with DFlash",
+            )
         if rule.role in ("model", "drafter", "served", "quantization", "port"):
             return self._named(item, rule.role)
         if rule.dangerous and applies:
@@ -256,11 +281,15 @@ class Translator:
             return self._as(item, "unknown", setting.name, problem.message)
         before = self.settings.get(setting.name)
         if before is not None and before != value:
-            return self._as(item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value")
+            return self._as(
+                item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value"
+            )
         if not value:
             return self._as(item, "mapped", setting.name, "empty: the plan chooses")
         self.settings[setting.name] = value
-        return self._as(item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else "")
+        return self._as(
+            item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
+        )
 
     def _named(self, item: RecipeItem, role: str) -> Translated:
         pair = self.pair if isinstance(self.pair, ModelPair) else None
@@ -269,7 +298,11 @@ class Translator:
             return self._set(item, Settings.served_model_name, names)
         if role == "port":
             inside = self.recipe.contained and self.publishes
-            return self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container") if inside else self._set(item, Settings.dflash_port, item.value)
+            return (
+                self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container")
+                if inside
+                else self._set(item, Settings.dflash_port, item.value)
+            )
         if role == "quantization":
             if pair is not None and pair.target.quantisation == "bf16":
                 return self._set(item, Settings.quantization, item.value)
@@ -283,7 +316,12 @@ class Translator:
         place = _place(item.value, self.recipe.mounts)
         if _names(pair.drafter, place):
             return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair.name}")
-        return self._as(item, "superseded", Settings.dflash_drafter.name, f"the plan has the drafter of {pair.name}: {pair.drafter.repo}")
+        return self._as(
+            item,
+            "superseded",
+            Settings.dflash_drafter.name,
+            f"the plan has the drafter of {pair.name}: {pair.drafter.repo}",
+        )
 
     def _unknown_model(self, name: str) -> str:
         try:
@@ -297,7 +335,12 @@ class Translator:
         if self.recipe.contained:
             return self._as(item, "superseded", bind, "all addresses inside the container; outside it DFLASH_BIND")
         if item.value in ("0.0.0.0", "::", "*"):  # noqa: S104 - what is refused
-            return self._as(item, "dangerous", f"{bind}=127.0.0.1", "every machine that reaches this one can connect: --host if you mean it")
+            return self._as(
+                item,
+                "dangerous",
+                f"{bind}=127.0.0.1",
+                "every machine that reaches this one can connect: --host if you mean it",
+            )
         return self._set(item, Settings.dflash_bind, item.value)
 
     def _extra(self, item: RecipeItem) -> Translated:
@@ -307,7 +350,9 @@ class Translator:
             return self._as(item, "unknown", "", "a word without an option")
         if self.known and flag not in self.known and not self.release.kind.reads_as(flag, self.known):
             near = get_close_matches(flag, self.known, n=1)
-            return self._as(item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else ""))
+            return self._as(
+                item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
+            )
         if "." in item.name and not self.rules.dotted:
             return self._as(item, "not-ours", "EXTRA_ARGS", "JSON: add it by hand, in single quotes inside double ones")
         words = [item.name, *item.value.split(" ")] if item.value else [item.name]
@@ -327,8 +372,6 @@ class Translator:
         rule = self.rules.variables.get(item.name) or container_rules().variables.get(item.name)
         if rule is not None:
             return self._by_rule(item, rule)
-        if item.name == Settings.model_host_path.name and self.recipe.form == "variables":
-            return self._named(item, "model")
         if item.name in setting_names(self.release.engine):
             found = next(one for one in Settings.fields() if one.name == item.name)
             return self._set(item, found, item.value)
@@ -342,7 +385,11 @@ class Translator:
             return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
         if passed_on(item.name) or item.name.startswith(f"{self.release.engine.split('-')[0].upper()}_"):
             self.settings[item.name] = item.value
-            checked = f"{self.release.title} reads it" if item.name in read else "a library of the engine may read it: not checked"
+            checked = (
+                f"{self.release.title} reads it"
+                if item.name in read
+                else "a library of the engine may read it: not checked"
+            )
             return self._as(item, "kept", f"{item.name}={item.value}", checked)
         return self._as(item, "not-ours", "", "no variable of the engine, as far as is known")
 
@@ -361,12 +408,18 @@ class Translator:
                 return self._published(item)
             case "mount":
                 if "docker.sock" in item.value:
-                    return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
-                return self._as(item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment")
+                    return self._as(
+                        item, "dangerous", "", "the container can start others, with all rights on the machine"
+                    )
+                return self._as(
+                    item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment"
+                )
         return self._by_rule(item, rule)
 
     def _published(self, item: RecipeItem) -> Translated:
-        *address, outer, inner = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
+        *address, outer, inner = (
+            ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
+        )
         if self.recipe.form == "pod" or not outer.isdigit():
             return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
         if "DFLASH_PORT" in self.settings:
@@ -397,4 +450,3 @@ def _writable(words: list[str]) -> bool:
         return shlex.split(" ".join(words)) == words
     except ValueError:
         return False
-

@@ -285,9 +285,7 @@ class Script:
             rest, several = tokens[end + 1 :], True
         else:
             first = tokens[0].parts[0]
-            value = _Token(
-                tokens[0].line, "", (_Part("text", first.text[found.end() :], True), *tokens[0].parts[1:])
-            )
+            value = _Token(tokens[0].line, "", (_Part("text", first.text[found.end() :], True), *tokens[0].parts[1:]))
             words, rest, several = [self._joined(value)], tokens[1:], False
         values = tuple((word.text, word.unset) for word in words)
         known = self.variables.get(name)
@@ -401,4 +399,3 @@ def _goes_on(current: list[_Token], tokens: list[_Token], at: int) -> bool:
         return True
     single = at + 1 == len(tokens) or tokens[at + 1].operator == "\n"
     return [token.plain for token in current[:2]] == ["docker", "run"] and single and "/" in word
-

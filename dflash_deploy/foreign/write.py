@@ -38,7 +38,9 @@ def written_as(plan: Plan, form: str) -> str:
         )
     rules = engine_rules()[engine]
     if form in CONTAINED and not rules.public_image:
-        raise BadInput(f"no public image has {plan.engine.title}", hint=f"--as {engine} prints the command of its program")
+        raise BadInput(
+            f"no public image has {plan.engine.title}", hint=f"--as {engine} prints the command of its program"
+        )
     if form == "docker-run":
         return _docker_run(plan, rules)
     if form == "compose":

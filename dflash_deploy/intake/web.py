@@ -66,7 +66,9 @@ def _checked(url: str, resolve: Resolve) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         read = httpx.URL("")
     if read.scheme != "https" or not read.host or read.userinfo:
-        raise BadInput(f"`{printable(url)}` is not an https:// URL without credentials", hint="save it, and name the file")
+        raise BadInput(
+            f"`{printable(url)}` is not an https:// URL without credentials", hint="save it, and name the file"
+        )
     _refuse_private(read.host, resolve(read.host) if not _is_address(read.host) else (read.host,))
     return read
 
@@ -83,7 +85,9 @@ def _refuse_private(host: str, addresses: Iterable[str]) -> None:
     """Raise BadInput if one of the addresses is not public: a router, another service, this machine."""
     private = [one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_global]
     if private:
-        raise BadInput(f"{printable(host)} is {private[0]}, which is not a public address", hint="save it, and name the file")
+        raise BadInput(
+            f"{printable(host)} is {private[0]}, which is not a public address", hint="save it, and name the file"
+        )
 
 
 def _check_peer(response: httpx.Response) -> None:
@@ -95,4 +99,6 @@ def _check_peer(response: httpx.Response) -> None:
 
 
 def _failed(url: httpx.URL, said: str) -> DownloadFailed:
-    return DownloadFailed(f"{url.host} did not send the file: {said}", hint="check the URL, or save it and name the file")
+    return DownloadFailed(
+        f"{url.host} did not send the file: {said}", hint="check the URL, or save it and name the file"
+    )

@@ -72,7 +72,9 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     engine = choice.engine or engine_of(recipe, catalog)
     kind = catalog.engines[engine].engine if engine in catalog.engines else engine
     pair = pair_of(recipe, kind, catalog)
-    asked = replace(choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine)
+    asked = replace(
+        choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine
+    )
     base = _planned(asked, facts)[0] if asked.model else None
     release = base.engine if base else _release(asked, catalog)
     translator = Translator(recipe, release, pair, catalog)

@@ -39,7 +39,9 @@ class Published:
     def recipe(self) -> ForeignRecipe:
         items = tuple(map(read_item, self.items.splitlines()))
         image = next((item.value for item in items if item.name == "--image"), "")
-        mounts = dict(reversed(item.value.split(":", 1)) for item in items if item.name == "--volume" and ":" in item.value)
+        mounts = dict(
+            reversed(item.value.split(":", 1)) for item in items if item.name == "--volume" and ":" in item.value
+        )
         return ForeignRecipe(self.form, self.engines, image, self.contained, items, mounts)
 
     def translated(self) -> tuple[Translated, ...]:

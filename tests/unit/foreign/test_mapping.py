@@ -104,7 +104,9 @@ def test_another_method_of_drafting_leaves_its_numbers_behind() -> None:
 
 def test_a_drafter_chooses_among_pairs_with_the_same_target() -> None:
     for pair in load_catalog().pairs.values():
-        engine = next((one for one in load_catalog().engines.values() if pair.drafter.architecture in one.drafters), None)
+        engine = next(
+            (one for one in load_catalog().engines.values() if pair.drafter.architecture in one.drafters), None
+        )
         if pair.target.repo and pair.drafter.repo and not pair.target.file and engine and engine.engine == "vllm":
             config = f'--speculative-config \'{{"method": "dflash", "model": "{pair.drafter.repo}"}}\''
             assert taken(f"vllm serve {pair.target.repo} {config}").model == pair.name

@@ -65,7 +65,11 @@ def test_other_engines_and_their_programs() -> None:
 
 
 def test_json_becomes_one_item_for_each_key() -> None:
-    found = arguments(read_recipe("""vllm serve o/M -x '{"a": {"b": 1}, "c": [1, 2], "d": true}' --limit-mm-per-prompt image=4,video=0"""))
+    found = arguments(
+        read_recipe(
+            """vllm serve o/M -x '{"a": {"b": 1}, "c": [1, 2], "d": true}' --limit-mm-per-prompt image=4,video=0"""
+        )
+    )
     assert found["-x.a.b"] == "1"
     assert found["-x.c"] == "[1,2]"
     assert found["-x.d"] == "true"

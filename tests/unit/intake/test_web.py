@@ -6,7 +6,11 @@ import pytest
 from dflash_deploy.errors import BadInput, DownloadFailed
 from dflash_deploy.intake.web import fetch_text
 
-PUBLIC = {"example.com": ("93.184.216.34",), "other.example": ("1.1.1.1",), "router.example": ("1.1.1.1", "192.168.1.1")}
+PUBLIC = {
+    "example.com": ("93.184.216.34",),
+    "other.example": ("1.1.1.1",),
+    "router.example": ("1.1.1.1", "192.168.1.1"),
+}
 
 
 def fetched(url: str, answers: dict[str, httpx.Response], seen: list[str] | None = None) -> str:
