@@ -99,14 +99,14 @@ def init(
     )
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(directory)
-    recipe = _recipe(from_, choice)
-    if recipe is not None and recipe.failure is not None:
-        return Report(recipe, tuple(recipe_lines(recipe)), failure=recipe.failure)
-    created = run_init(directory, recipe.choice if recipe else choice, force=force)
+    theirs = _taken_over(from_, choice)
+    if theirs is not None and theirs.failure is not None:
+        return Report(theirs, tuple(recipe_lines(theirs)), failure=theirs.failure)
+    created = run_init(directory, theirs.choice if theirs else choice, force=force)
     plan, deployment = created.plan, created.deployment
     there = deployment.option
     shown = (
-        *(recipe_lines(recipe) if recipe else ()),
+        *(recipe_lines(theirs) if theirs else ()),
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
         *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
@@ -116,11 +116,11 @@ def init(
         f"next     dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
-    data = created.document() | {"recipe": recipe}
+    data = created.document() | {"recipe": theirs}
     return Report(data, (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
 
 
-def _recipe(source: str | None, choice: Choice) -> ForeignPlan | None:
+def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
     from dflash_deploy.operations.foreign import plan_from, recipe_text
 
     return plan_from(recipe_text(source), choice) if source else None

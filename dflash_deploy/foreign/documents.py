@@ -20,13 +20,25 @@ MOST_CHARACTERS = 2**20
 
 _YAML = re.compile(r"^(services|apiVersion|kind|recipe_version|command\w*|runtime|container|defaults)\s*:", re.M)
 _HINT = "a command such as `vllm serve`, a script, a Compose file, an .env, a sparkrun recipe or a pod of Kubernetes"
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _OPTIONS = {
-    "container_name": "--name", "network_mode": "--network", "ipc": "--ipc", "pid": "--pid", "shm_size": "--shm-size",
-    "ports": "--publish", "volumes": "--volume", "mem_limit": "--memory", "working_dir": "--workdir",
-    "devices": "--device", "labels": "--label", "ulimits": "--ulimit", "gpus": "--gpus",
-    "hostNetwork": "--network", "hostPID": "--pid", "hostIPC": "--ipc", "resources": "--gpus", "livenessProbe": "--healthcheck",
-    "readinessProbe": "--healthcheck", "startupProbe": "--healthcheck", "volumeMounts": "--volume", "imagePullPolicy": "--restart",
-}  # fmt: skip
+    "container_name": "--name",
+    "network_mode": "--network",
+    "ports": "--publish",
+    "volumes": "--volume",
+    "mem_limit": "--memory",
+    "working_dir": "--workdir",
+    "devices": "--device",
+    "labels": "--label",
+    "ulimits": "--ulimit",
+    "hostNetwork": "--network",
+    "hostPID": "--pid",
+    "hostIPC": "--ipc",
+    "resources": "--gpus",
+    "volumeMounts": "--volume",
+    "imagePullPolicy": "--restart",
+    **dict.fromkeys(_PROBES, "--healthcheck"),
+}
 """Keys of Compose files and pods that are options of `docker run`; all others have their name, with dashes."""
 
 

@@ -41,6 +41,10 @@ FATES: Mapping[Fate, str] = {
 _SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
 """Names of what holds a secret. Numbers of tokens are settings."""
 
+_IN_OTHER_WORDS = "the same in other words"
+_EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - what is not taken over
+_OPEN = "every machine that reaches this one can connect: --host if you mean it"
+
 _UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -191,16 +195,19 @@ class Translator:
             return self._by_rule(item, rule)
         if item.name == "--host":
             return self._host(item)
-        kind = self.release.kind
-        flag = item.name.partition(".")[0]
-        meant = flag if flag in kind.reserved_flags else next(
-            (one for one in kind.reserved_flags if kind.abbreviates and len(flag) > 3 and one.startswith(flag)), "")  # fmt: skip
-        if meant and flag not in self.known - set(kind.reserved_flags):
-            reserved = kind.reserved_flags[meant]
-            if len(reserved.fields) == 1 and flag == item.name:
-                return self._set(item, reserved.fields[0], item.value)
-            return self._as(item, "superseded", " ".join(f.name for f in reserved.fields), str(reserved))
-        return self._extra(item)
+        return self._reserved(item) or self._extra(item)
+
+    def _reserved(self, item: RecipeItem) -> Translated | None:
+        """An argument that has a setting, also abbreviated; `None` if it has none."""
+        kind, flag = self.release.kind, item.name.partition(".")[0]
+        longer = (one for one in kind.reserved_flags if kind.abbreviates and len(flag) > 3 and one.startswith(flag))
+        meant = flag if flag in kind.reserved_flags else next(longer, "")
+        if not meant or (flag != meant and flag in self.known):
+            return None
+        reserved = kind.reserved_flags[meant]
+        if len(reserved.fields) == 1 and flag == item.name:
+            return self._set(item, reserved.fields[0], item.value)
+        return self._as(item, "superseded", " ".join(one.name for one in reserved.fields), str(reserved))
 
     def _gone(self, name: str) -> Renamed | None:
         head = name.partition(".")[0]
@@ -231,30 +238,46 @@ class Translator:
     def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         applies = not rule.when or re.search(rule.when, item.value) is not None
         if rule.of_method and self.method:
-            return self._as(
-                item,
-                "superseded",
-                rule.ours or rule.setting,
-                f"belongs to {self.method}, and the plan drafts with DFlash",
-            )
-        if rule.role in ("model", "drafter", "served", "quantization", "port"):
-            return self._named(item, rule.role)
-        if rule.dangerous and applies:
-            return self._as(item, "dangerous", rule.ours, rule.dangerous)
+            why = f"belongs to {self.method}, and the plan drafts with DFlash"
+            return self._as(item, "superseded", rule.ours or rule.setting, why)
+        if rule.role:
+            return self._by_role(item, rule.role)
         if rule.setting and (not rule.values or item.value in rule.values):
-            value = rule.values.get(item.value, item.value)
-            if item.value in rule.values and not value:
-                return self._as(item, "mapped", rule.setting, "as the plan has it")
-            found = next(one for one in Settings.fields() if one.name == rule.setting)
-            return self._set(item, found, self._number(value, rule))
-        if rule.superseded and applies:
-            return self._as(item, "superseded", rule.ours, rule.superseded)
-        if rule.other:
-            return self._as(item, "not-ours", rule.ours, rule.other)
+            return self._by_value(item, rule)
+        if applies and (why := rule.dangerous or rule.superseded):
+            return self._as(item, "dangerous" if rule.dangerous else "superseded", rule.ours, why)
         if item.kind == "argument":
-            reserved = self.release.kind.reserved_flags.get(item.name)
-            return self._set(item, reserved.fields[0], item.value) if reserved else self._extra(item)
-        return self._as(item, "not-ours", rule.ours, "nothing here depends on it")
+            return self._reserved(item) or self._extra(item)
+        return self._as(item, "not-ours", rule.ours, rule.other or "nothing here depends on it")
+
+    def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        value = rule.values.get(item.value, item.value)
+        if item.value in rule.values and not value:
+            return self._as(item, "mapped", rule.setting, "as the plan has it")
+        found = next(one for one in Settings.fields() if one.name == rule.setting)
+        return self._set(item, found, self._number(value, rule))
+
+    def _by_role(self, item: RecipeItem, role: str) -> Translated:
+        match role:
+            case "model":
+                row = self._model(item)
+            case "drafter":
+                row = self._drafter(item)
+            case "served":
+                row = self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
+            case "port":
+                row = self._port(item)
+            case "quantization":
+                row = self._quantization(item)
+            case "image":
+                row = self._image(item)
+            case "shared-memory":
+                row = self._set(item, Settings.dflash_shm_size, item.value)
+            case "publish":
+                row = self._published(item)
+            case _:
+                row = self._mount(item)
+        return row
 
     def _number(self, value: str, rule: ForeignRule) -> str:
         """A number as the setting counts it."""
@@ -291,37 +314,39 @@ class Translator:
             item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
         )
 
-    def _named(self, item: RecipeItem, role: str) -> Translated:
-        pair = self.pair if isinstance(self.pair, ModelPair) else None
-        if role == "served":
-            names = " ".join(part for part in re.split(r"[\s,]+", item.value) if part)
-            return self._set(item, Settings.served_model_name, names)
-        if role == "port":
-            inside = self.recipe.contained and self.publishes
-            return (
-                self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container")
-                if inside
-                else self._set(item, Settings.dflash_port, item.value)
-            )
-        if role == "quantization":
-            if pair is not None and pair.target.quantisation == "bf16":
-                return self._set(item, Settings.quantization, item.value)
-            return self._as(item, "superseded", Settings.quantization.name, "the checkpoint's own config.json says it")
-        if pair is None and role == "drafter":
-            return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
-        if pair is None:
+    def _port(self, item: RecipeItem) -> Translated:
+        if self.recipe.contained and self.publishes:
+            return self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container")
+        return self._set(item, Settings.dflash_port, item.value)
+
+    def _quantization(self, item: RecipeItem) -> Translated:
+        if isinstance(self.pair, ModelPair) and self.pair.target.quantisation == "bf16":
+            return self._set(item, Settings.quantization, item.value)
+        return self._as(item, "superseded", Settings.quantization.name, "the checkpoint's own config.json says it")
+
+    def _model(self, item: RecipeItem) -> Translated:
+        if not isinstance(self.pair, ModelPair):
             return self._as(item, "unknown", "", self._unknown_model(item.value))
-        if role == "model":
-            return self._as(item, "mapped", f"{Settings.dflash_pair}={pair.name}", "weights are below --models-dir")
-        place = _place(item.value, self.recipe.mounts)
-        if _names(pair.drafter, place):
-            return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair.name}")
-        return self._as(
-            item,
-            "superseded",
-            Settings.dflash_drafter.name,
-            f"the plan has the drafter of {pair.name}: {pair.drafter.repo}",
-        )
+        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", "weights are below --models-dir")
+
+    def _drafter(self, item: RecipeItem) -> Translated:
+        if not isinstance(self.pair, ModelPair):
+            return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
+        own, pair = self.pair.drafter, self.pair.name
+        if _names(own, _place(item.value, self.recipe.mounts)):
+            return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair}")
+        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled}"
+        return self._as(item, "superseded", Settings.dflash_drafter.name, why)
+
+    def _image(self, item: RecipeItem) -> Translated:
+        same = item.value in {base.tag for base in self.release.base_images.values()}
+        why = "the base of the plan's image" if same else f"the plan has the image of {self.release.title}"
+        return self._as(item, "mapped" if same else "superseded", Settings.dflash_base_image.name, why)
+
+    def _mount(self, item: RecipeItem) -> Translated:
+        if "docker.sock" in item.value:
+            return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
+        return self._as(item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment")
 
     def _unknown_model(self, name: str) -> str:
         try:
@@ -334,13 +359,8 @@ class Translator:
         bind = Settings.dflash_bind.name
         if self.recipe.contained:
             return self._as(item, "superseded", bind, "all addresses inside the container; outside it DFLASH_BIND")
-        if item.value in ("0.0.0.0", "::", "*"):  # noqa: S104 - what is refused
-            return self._as(
-                item,
-                "dangerous",
-                f"{bind}=127.0.0.1",
-                "every machine that reaches this one can connect: --host if you mean it",
-            )
+        if item.value in _EVERYWHERE:
+            return self._as(item, "dangerous", f"{bind}=127.0.0.1", _OPEN)
         return self._set(item, Settings.dflash_bind, item.value)
 
     def _extra(self, item: RecipeItem) -> Translated:
@@ -369,68 +389,44 @@ class Translator:
             return replace(self._argument(replace(item, name=flag, kind="argument")), kind="variable", name=item.name)
         if gone := self._gone(item.name):
             return self._renamed(item, gone)
-        rule = self.rules.variables.get(item.name) or container_rules().variables.get(item.name)
-        if rule is not None:
+        if rule := self.rules.variables.get(item.name) or container_rules().variables.get(item.name):
             return self._by_rule(item, rule)
         if item.name in setting_names(self.release.engine):
-            found = next(one for one in Settings.fields() if one.name == item.name)
-            return self._set(item, found, item.value)
-        if not item.value:
-            return self._as(item, "not-ours", "", "it is empty")
-        read = self.catalog.variables.get(self.release.name, frozenset())
-        prefix = next(iter(read), "").partition("_")[0]
-        if read and item.name.startswith(f"{prefix}_") and item.name not in read:
+            return self._set(item, next(one for one in Settings.fields() if one.name == item.name), item.value)
+        return self._passed_on(item)
+
+    def _passed_on(self, item: RecipeItem) -> Translated:
+        """A variable without a setting, if the engine or one of its libraries may read it."""
+        read, own = self.catalog.variables.get(self.release.name, frozenset()), self.rules.own_variables
+        if own and read and item.name.startswith(own) and item.name not in read:
             near = get_close_matches(item.name, read, n=1, cutoff=0.8)
             also = f"; did you mean {near[0]}?" if near else ""
             return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
-        if passed_on(item.name) or item.name.startswith(f"{self.release.engine.split('-')[0].upper()}_"):
-            self.settings[item.name] = item.value
-            checked = (
-                f"{self.release.title} reads it"
-                if item.name in read
-                else "a library of the engine may read it: not checked"
+        if not item.value or not (passed_on(item.name) or (own and item.name.startswith(own))):
+            return self._as(
+                item, "not-ours", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
             )
-            return self._as(item, "kept", f"{item.name}={item.value}", checked)
-        return self._as(item, "not-ours", "", "no variable of the engine, as far as is known")
+        self.settings[item.name] = item.value
+        known = f"{self.release.title} reads it"
+        why = known if item.name in read else "a library of the engine may read it: not checked"
+        return self._as(item, "kept", f"{item.name}={item.value}", why)
 
     def _option(self, item: RecipeItem) -> Translated:
         rule = container_rules().options.get(item.name)
-        if rule is None:
-            return self._as(item, "not-ours", "", "nothing here depends on it")
-        match rule.role:
-            case "image":
-                same = item.value in {base.tag for base in self.release.base_images.values()}
-                why = "the base of the plan's image" if same else f"the plan has the image of {self.release.title}"
-                return self._as(item, "mapped" if same else "superseded", Settings.dflash_base_image.name, why)
-            case "shared-memory":
-                return self._set(item, Settings.dflash_shm_size, item.value)
-            case "publish":
-                return self._published(item)
-            case "mount":
-                if "docker.sock" in item.value:
-                    return self._as(
-                        item, "dangerous", "", "the container can start others, with all rights on the machine"
-                    )
-                return self._as(
-                    item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment"
-                )
-        return self._by_rule(item, rule)
+        return self._by_rule(item, rule) if rule else self._as(item, "not-ours", "", "nothing here depends on it")
 
     def _published(self, item: RecipeItem) -> Translated:
-        *address, outer, inner = (
-            ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
-        )
+        *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
         if self.recipe.form == "pod" or not outer.isdigit():
             return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
         if "DFLASH_PORT" in self.settings:
             return self._as(item, "not-ours", "", "one port is published")
         row = self._set(item, Settings.dflash_port, outer)
         bind = "".join(address).strip("[]")
-        if bind and bind not in ("0.0.0.0", "::"):  # noqa: S104 - what is refused
+        if bind and bind not in _EVERYWHERE:
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
-        open_to_all = "the port only; on 0.0.0.0 every machine that reaches this one can connect: --host if you mean it"
-        return replace(row, fate="dangerous" if bind else row.fate, why=open_to_all)
+        return replace(row, fate="dangerous" if bind else row.fate, why=f"the port only; on all addresses {_OPEN}")
 
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):
@@ -439,9 +435,6 @@ class Translator:
             return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
         why = {SECOND: "a second engine: pass its command by itself", BRANCH: "conditions are not decided"}
         return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
-
-
-_IN_OTHER_WORDS = "the same in other words"
 
 
 def _writable(words: list[str]) -> bool:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dflash_deploy.catalog.read import Entry, read_packaged
+from dflash_deploy.serve.field import Field as FieldOfSettings
 from dflash_deploy.serve.settings import Settings
 
 
@@ -50,6 +51,7 @@ class EngineRules(Entry):
     dotted: Annotated[bool, Field(description="its parser takes --flag.key VALUE for JSON")] = False
     positional: Annotated[str, Field(description="the argument that the first word without a dash stands for")] = ""
     variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
+    own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
     key_variable: Annotated[str, Field(description="the variable that its server reads the API key from")] = ""
     key_argument: Annotated[str, Field(description="the argument for the API key, if it reads no variable")] = ""
     listens: Annotated[list[str], Field(description="arguments with which its server is reached in a container")] = []
@@ -73,7 +75,7 @@ class ContainerRules(Entry):
         return next((why for pattern, why in self.commands.items() if re.search(pattern, text)), "")
 
 
-SPARKRUN = {
+SPARKRUN: Mapping[str, FieldOfSettings[Any]] = {
     "host": Settings.dflash_bind,
     "port": Settings.dflash_port,
     "max_model_len": Settings.max_model_len,

@@ -87,7 +87,9 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     off = settings.get("DFLASH_DRAFTER") == "off" and settings.pop("DFLASH_DRAFTER")
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
     plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
-    counts = {fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)}
+    counts: dict[str, int] = {
+        fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)
+    }
     return ForeignPlan(recipe.form, release.name, asked.model or "", rows, counts, asked, plan, failure)
 
 
@@ -110,7 +112,8 @@ def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, Depl
 
 def _release(choice: Choice, catalog: Catalog) -> EngineRelease:
     """The release that is asked for, else the first one of the engine whose options are known."""
-    if choice.engine in catalog.engines and catalog.engines[choice.engine].engine != choice.engine:
-        return catalog.engines[choice.engine]
+    named = catalog.engines.get(choice.engine or "")
+    if named is not None and named.engine != choice.engine:
+        return named
     of_engine = [one for one in catalog.engines.values() if one.engine == choice.engine]
     return min(of_engine or catalog.engines.values(), key=lambda one: (one.name not in catalog.options, one.cpu))

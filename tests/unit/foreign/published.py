@@ -39,9 +39,7 @@ class Published:
     def recipe(self) -> ForeignRecipe:
         items = tuple(map(read_item, self.items.splitlines()))
         image = next((item.value for item in items if item.name == "--image"), "")
-        mounts = dict(
-            reversed(item.value.split(":", 1)) for item in items if item.name == "--volume" and ":" in item.value
-        )
+        mounts = dict(mount for item in items if (mount := mounted(item)))
         return ForeignRecipe(self.form, self.engines, image, self.contained, items, mounts)
 
     def translated(self) -> tuple[Translated, ...]:
@@ -64,6 +62,11 @@ def read_item(line: str) -> RecipeItem:
     body = line if kind == "argument" else line[2:]
     name, _, value = body.partition("=" if kind == "variable" else " ")
     return RecipeItem(kind, name, value, 0, value if unset else "")
+
+
+def mounted(item: RecipeItem) -> tuple[str, str] | None:
+    outer, colon, inner = item.value.partition(":")
+    return (inner, outer) if item.name == "--volume" and colon else None
 
 
 def published() -> tuple[Published, ...]:

@@ -1,6 +1,7 @@
 """Recipes in every form become the same list of what they set, and nothing of them is run."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -158,8 +159,6 @@ def test_what_cannot_be_read_is_refused_in_one_line(text: str, said: str) -> Non
 )
 def test_hostile_texts_end_soon(text: str) -> None:
     began = time.process_time()
-    try:
+    with suppress(RecipeRefused):
         read_recipe(text)
-    except RecipeRefused:
-        pass
     assert time.process_time() - began < 3

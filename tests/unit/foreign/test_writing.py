@@ -16,7 +16,7 @@ from tests.support.machines import MACHINES
 CASES = [
     ("h100", "vllm-0.33", {}),
     ("h100", "vllm-0.33", {"drafter": False}),
-    ("rtx-3090-x4", "vllm-0.33", {"model": "Qwen/Qwen3.5-27B", "max_model_len": 20000, "port": 9001, "host": "192.168.1.5"}),
+    ("rtx-3090-x4", "vllm-0.33", {"model": "qwen3.5-27b-bf16", "port": 9001, "host": "10.1.1.5"}),
     ("dgx-spark", "aeon-ultimate-0.27", {"concurrency": 3}),
     ("dgx-spark-x2", "vllm-0.33", {"master_addr": "10.0.0.1"}),
     ("b200", "sglang-0.5.23", {}),
