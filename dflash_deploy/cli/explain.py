@@ -61,7 +61,7 @@ def explain(
 
 
 def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
-    """What becomes of each item of a recipe, and what the rules say about the plan with it."""
+    """Each item of a recipe with its fate, and the findings of the rules about the plan with it."""
     from dflash_deploy.operations.foreign import plan_from, recipe_text
     from dflash_deploy.plan.result import Choice
 

@@ -71,7 +71,7 @@ def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
 
 
 def variables_of(text: str) -> ForeignRecipe | None:
-    """A file of variables alone, as `.env` is; `None` if it has anything else."""
+    """A file with only variables, as `.env` is; `None` if it has anything else."""
     script = Script()
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines or not all(ASSIGNMENT.match(line.strip().removeprefix("export ").lstrip()) for line in lines):
@@ -109,7 +109,7 @@ def _engine_command(command: ShellCommand, script: Script, level: int) -> Foreig
 
 
 def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) -> ForeignRecipe | None:
-    """What a command starts; `None` if that is no engine. Raises RecipeRefused."""
+    """What a command starts; `None` if it starts another program than an engine. Raises RecipeRefused."""
     if level > _DEEPEST:
         raise RecipeRefused(f"line {words[0].line}: commands are nested too deep", hint="pass the inner command")
     words, variables = _without_prefixes(words)
@@ -180,7 +180,7 @@ def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> For
 def contained(
     image: str, words: Sequence[ShellWord], options: Sequence[RecipeItem], script: Script, level: int, form: str
 ) -> ForeignRecipe | None:
-    """What a container with this command starts; arguments alone go to the engine of the image."""
+    """What a container with this command starts; arguments without a program go to the engine of the image."""
     found = recipe_of_words(words, script, level + 1) if words else None
     if found is None:
         engines = tuple(

@@ -1,4 +1,4 @@
-"""A recipe that somebody published, as a list of what it sets: arguments, variables, options of its container."""
+"""A published recipe as a list of what it sets: arguments, variables, options of its container."""
 
 from __future__ import annotations
 

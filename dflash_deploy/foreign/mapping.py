@@ -1,4 +1,4 @@
-"""Each item of a recipe ends in one of seven ways, none in silence. What is taken over are settings."""
+"""Each item of a recipe ends in one of seven ways, and all are listed. What is taken over are settings."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Translator:
         hidden = replace(item, value=REDACTED if item.value and not item.unset else item.unset)
         if item.unset or not item.value:
             return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
-        why = "`ps` shows arguments to every user" if item.kind == "argument" else "whoever has the file has the secret"
+        why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
         return self._as(hidden, "dangerous", "", f"a secret in the recipe: {why}")
 
     def _argument(self, item: RecipeItem) -> Translated:

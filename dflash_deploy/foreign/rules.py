@@ -16,7 +16,7 @@ from dflash_deploy.serve.settings import Settings
 
 
 class ForeignRule(Entry):
-    """What becomes of one argument, variable or option."""
+    """The meaning of one argument, variable or option."""
 
     setting: Annotated[str, Field(description="the setting that takes its value")] = ""
     role: Annotated[
@@ -49,7 +49,7 @@ class EngineRules(Entry):
     serves: Annotated[bool, Field(description="its images start the server if the command has arguments only")] = True
     marks: Annotated[list[str], Field(description="arguments that only this engine has, of those of one program")] = []
     dotted: Annotated[bool, Field(description="its parser takes --flag.key VALUE for JSON")] = False
-    positional: Annotated[str, Field(description="the argument that the first word without a dash stands for")] = ""
+    positional: Annotated[str, Field(description="the argument that the first word without a dash is")] = ""
     variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
     own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
     key_variable: Annotated[str, Field(description="the variable that its server reads the API key from")] = ""

@@ -230,7 +230,7 @@ class Script:
     variables: dict[str, Values] = field(default_factory=dict)
     depth: int = 0
     undecided: list[tuple[str, ShellWord]] = field(default_factory=list)
-    """Assignments of branches that did not count."""
+    """Assignments of branches that are ignored."""
 
     def commands(self, text: str, line: int = 1) -> Iterator[ShellCommand]:
         """Yield each command. Raises RecipeRefused."""

@@ -61,7 +61,7 @@ def _exists(name: str) -> bool:
 
 
 def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> ForeignPlan:
-    """A recipe as a plan for this machine; options that are given count more than the recipe.
+    """A recipe as a plan for this machine; options that are given override the recipe.
 
     Without a plan, as for a model that the catalog does not have, `failure` says why. Raises RecipeRefused.
     """

@@ -9,8 +9,9 @@ from dflash_deploy.operations.foreign import ForeignPlan, plan_from, recipe_text
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.settings import Settings
+from tests.support.documents import ROOT
 from tests.support.machines import MACHINES
-from tests.unit.foreign.published import Published, counted, published
+from tests.unit.foreign.published import Published, counted, published, totals
 
 VLLM = "vllm serve Qwen/Qwen3.5-27B-FP8 "
 SGLANG = "python3 -m sglang.launch_server --model-path Qwen/Qwen3.5-27B "
@@ -169,3 +170,14 @@ def test_forty_recipes_of_ten_repositories() -> None:
     assert len({one.source.partition("@")[0] for one in PUBLISHED}) >= 10
     assert min(sum(one.half == half for one in PUBLISHED) for half in (1, 2)) >= 20
     assert set(FATES) >= {fate for one in PUBLISHED for fate in one.fates}
+
+
+@pytest.mark.parametrize("half", [1, 2])
+def test_the_page_has_the_scores(half: int) -> None:
+    recipes = [one for one in PUBLISHED if one.half == half]
+    found = dict(totals(recipes))
+    repositories = {one.source.partition("@")[0] for one in recipes}
+    order = ("mapped", "renamed", "superseded", "kept", "unknown", "dangerous", "not-ours")
+    cells = [half, len(recipes), len(repositories), sum(found.values()), *(found.get(fate, 0) for fate in order), 0]
+    page = (ROOT / "docs/reference/recipes.md").read_text(encoding="utf-8")
+    assert f"| {' | '.join(map(str, cells))} |" in page
