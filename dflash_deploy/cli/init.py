@@ -46,7 +46,7 @@ Domain = Annotated[
 ]
 
 
-@command(changes=True, examples=("init", "init --from run.sh --profile rtx-3090"))
+@command(changes=True, examples=("init", "init --profile h100 --from 'vllm serve Qwen/Qwen3.5-27B'"))
 def init(
     directory: Directory = HERE,
     profile: Profile = None,

@@ -190,11 +190,10 @@ def contained(
         )
         if not engines:
             return None
-        skipped = next(
-            (n for n, word in enumerate(words) if word.text not in ("vllm", "serve", "--server")), len(words)
-        )
+        starts = {"--server", *(one for program in engine_rules()[engines[0]].programs for one in program)}
+        skipped = next((number for number, word in enumerate(words) if word.text not in starts), len(words))
         items = tuple(_arguments(words[skipped:], engines))
-        if words and not _arguments_only(words):
+        if words[skipped:] and not _arguments_only(words[skipped:]):
             items = (RecipeItem("command", ELSEWHERE, " ".join(word.text for word in words), words[0].line),)
         found = ForeignRecipe("", engines, items=items)
     mounts = dict(pair for item in options for pair in _mount(item))
@@ -203,9 +202,8 @@ def contained(
 
 
 def _arguments_only(words: Sequence[ShellWord]) -> bool:
-    """Whether a container's command begins as arguments do: with a dash, a model, or `serve`."""
-    first = words[0].text
-    return bool(FLAG.match(first)) or first in ("serve", "vllm") or "/" in first
+    """Whether words begin as arguments do: with a dash, or a model."""
+    return bool(FLAG.match(words[0].text)) or "/" in words[0].text
 
 
 def _mount(item: RecipeItem) -> Iterator[tuple[str, str]]:
