@@ -271,7 +271,7 @@ def door_of(deployment: Deployment, settings: Values) -> Door:
         str(storage_of(deployment)),
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, root),
-        preflights=settings.allows_origins,
+        origins=settings.allowed_origins,
         router=f"{LOOPBACK}:{router_port(settings.dflash_port)}" if several else "",
         local=plain if several and site else None,
     )

@@ -17,6 +17,7 @@ from dflash_deploy.bench.workload import load_prompts
 from dflash_deploy.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client
+from tests.support.contract import obeys_a_schema_of_responses, problems
 from tests.support.hub import Hub
 from tests.support.proxies import AddsTheKey, before
 from tests.support.server import Server
@@ -156,6 +157,12 @@ print(said.choices[0].message.content, said.usage.completion_tokens > 0)
 """
     done = ran(drafting, sys.executable, "-c", program, packages=client("litellm-1.109.1"))
     assert (done.returncode, done.stdout.strip()) == (0, f"{ANSWER} True"), done.stderr
+
+
+def test_the_endpoint_keeps_its_contract_on_this_engine(drafting: Server) -> None:
+    with drafting.connect() as endpoint:
+        assert problems(endpoint.url, drafting.key) == []
+        assert obeys_a_schema_of_responses(endpoint.url, drafting.key)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send, header_values
 from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed
+from dflash_deploy.serve.gateway.contract import CHATS, Contract
 from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.settings import Settings
@@ -251,8 +252,6 @@ class KeyCounters:
         if (started := start_time(os.environ)) is not None:
             yield GaugeMetricFamily("dflash_start_time_seconds", "When the engine was started.", value=started)
 
-
-CHATS = "/v1/chat/completions"
 
 STREAMING = frozenset({CHATS, "/v1/completions"})
 """Routes whose streams state their tokens as the request asks for it."""
@@ -610,8 +609,11 @@ class Metered:
     `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
     """
 
-    def __init__(self, app: App, usage: KeyCounters, limits: KeyLimits, media: Media, asks: Asks) -> None:
+    def __init__(
+        self, app: App, usage: KeyCounters, limits: KeyLimits, contract: Contract, media: Media, asks: Asks
+    ) -> None:
         self._app = app
+        self._contract = contract
         self._media = media
         self._usage = usage
         self._limits = limits
@@ -622,12 +624,12 @@ class Metered:
         if scope["path"] == METRICS and scope["method"] == "GET":
             await self._with_usage(key, scope, receive, send)
             return
-        answer = _Answer(send)
+        answer = _Answer(self._contract.corrected(scope, send))
         try:
             with self._usage.at_work(key.name):
                 if scope["method"] == "POST":
                     await self._generate(key, scope, receive, answer)
-                else:
+                elif not await self._contract.answers(scope, answer.send):
                     await self._app(scope, receive, answer.send)
         except ErrorAnswer as refusal:
             answer.counts_as = "429" if refusal.status == UNREPEATED else ""
@@ -644,6 +646,7 @@ class Metered:
         try:
             request = await read(scope, receive)
             if request is not None:
+                await self._contract.check(scope, request)
                 await self._media.check(request)
                 await self._counted(key, request, scope, receive, answer)
         finally:
