@@ -19,15 +19,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.connect import ClientFile, Connections
 
 
-@command(
-    examples=(
-        "connect",
-        "connect opencode --url http://box:8000",
-        "connect codex --write",
-        "connect claude-code --launch",
-        "connect any --key alice",
-    )
-)
+@command(examples=("connect opencode --url http://box:8000", "connect codex --write"))
 def connect(
     client: Annotated[
         str,
@@ -106,7 +98,7 @@ def _done(found: Connections, client: str, arguments: list[str], *, launch: bool
 
 
 def _agreed(file: ClientFile, found: Connections, *, yes: bool, as_json: bool) -> bool:
-    """Show what changes, and ask. Raises BadInput if the answer is no, or without a terminal to ask on."""
+    """Show what changes, and ask. Raises BadInput if the user declines, or without a terminal to ask on."""
     if not as_json:
         typer.echo(visible(found.redact(file.diff)), err=True, nl=False)
     if yes:

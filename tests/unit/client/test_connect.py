@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def only(found: Any) -> Any:
     return one
 
 
-MODELS = {
+MODELS: Mapping[str, Callable[[Any], Any]] = {
     "opencode": lambda found: found["provider"]["dflash"]["models"],
     "pi": lambda found: found["providers"]["dflash"]["models"],
     "zed": lambda found: found["language_models"]["openai_compatible"]["dflash"]["available_models"],
@@ -90,7 +91,7 @@ MODELS = {
 }
 """Where each file has its models."""
 
-FULL = {
+FULL: Mapping[str, Mapping[str, object]] = {
     "opencode": {"limit": {"context": 4096, "output": 1024}, "attachment": True, "tool_call": True, "reasoning": False},
     "pi": {"input": ["text", "image"], "contextWindow": 4096, "maxTokens": 1024, "reasoning": False},
     "zed": {"max_tokens": 4096, "max_output_tokens": 1024},
