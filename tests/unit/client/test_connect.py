@@ -69,8 +69,8 @@ def test_json_yaml_and_toml_hold_what_was_meant() -> None:
 
 
 def read(name: str, text: str) -> Any:
-    suffix = Path(clients()[name].file).suffix
-    return {".json": json.loads, ".yaml": yaml.safe_load, ".toml": tomllib.loads}[suffix](text)
+    readers: Mapping[str, Callable[[str], Any]] = {".json": json.loads, ".yaml": yaml.safe_load, ".toml": tomllib.loads}
+    return readers[Path(clients()[name].file).suffix](text)
 
 
 def only(found: Any) -> Any:
