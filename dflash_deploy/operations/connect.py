@@ -206,7 +206,8 @@ class Connections:
         if shutil.which(one.command) is None:
             raise PreflightRefused(f"`{one.command}` is not on the PATH", hint=f"install it: {one.install}")
         if problems := self.problems(client):
-            raise PreflightRefused(problems[0], hint="raise MAX_MODEL_LEN in .env, then run `dflash-deploy up`")
+            hint = f"raise {Settings.max_model_len} in .env, then run `dflash-deploy up`"
+            raise PreflightRefused(problems[0], hint=hint)
 
     def launch(self, client: str, arguments: Sequence[str]) -> NoReturn:
         """Replace this process with a client, which gets the key in its environment."""
