@@ -121,14 +121,15 @@ def test_a_python_sdk_with_another_key_is_told_so(drafting: Server, name: str, r
 def test_curl_gets_an_answer_and_its_key_from_the_deployment(drafting: Server) -> None:
     done = ran(drafting, "bash", "-euc", configured(drafting, "curl"))
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["model"] == "tiny"
-    assert answer["choices"][0]["message"]["content"] == ANSWER
-    assert answer["usage"]["completion_tokens"] > 0
+    text, picture = map(json.loads, done.stdout.splitlines())
+    assert text["model"] == "tiny"
+    assert text["choices"][0]["message"]["content"] == ANSWER
+    assert text["usage"]["completion_tokens"] > 0
+    assert picture["choices"][0]["message"]["content"] == "The image is red."
 
 
 def test_the_anthropic_sdk_gets_an_answer_with_what_claude_code_is_told(drafting: Server) -> None:
-    settings = configured(drafting, "claude-code").replace("\nclaude\n", f"\nexec {sys.executable} - \n")
+    settings = configured(drafting, "claude-code").replace('\nclaude "$@"\n', f"\nexec {sys.executable} - \n")
     program = f"""
 import os, anthropic
 client = anthropic.Anthropic()

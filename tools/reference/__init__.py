@@ -8,6 +8,7 @@ from pathlib import Path
 from dflash_deploy.catalog.load import load_catalog
 from tools.reference import (
     catalog,
+    clients,
     commands,
     diagnosis,
     failures,
@@ -26,6 +27,7 @@ from tools.reference import (
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "clients.md": clients.page,
     "commands.md": commands.page,
     "settings.md": settings.page,
     "profiles.md": lambda: catalog.profiles(load_catalog()),
