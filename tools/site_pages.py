@@ -18,11 +18,10 @@ _ROW = re.compile(r"(?P<before>^- |; )`(?P<id>[a-z0-9-]+)`(?=: )", re.MULTILINE)
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) -> str:
     """The text of a page for the site. mkdocs calls this for each page.
 
-    Links out of docs/ lead to the repository. A page that `extra.search` of mkdocs.yml names gets that boost.
+    Links out of docs/ lead to the repository. `extra.search` of mkdocs.yml is the weight of each folder in the search.
     """
     name = page.file.src_uri
-    if boost := config.extra.get("search", {}).get(name):
-        page.meta["search"] = {"boost": boost}
+    page.meta["search"] = {"boost": config.extra["search"].get(name.partition("/")[0], 1)}
     if name == FAILURES:
         markdown = _with_anchors(markdown)
 
