@@ -1,4 +1,4 @@
-"""A hook of mkdocs: what a page has on the site only. Links out of docs/, anchors of known failures, weights in the search."""
+"""A hook of mkdocs: links out of docs/, anchors of known failures, and weights in the search."""
 
 from __future__ import annotations
 
