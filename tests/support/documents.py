@@ -111,7 +111,7 @@ def problem_of(link: Link) -> str:
 
 
 def anchors(file: Path) -> frozenset[str]:
-    """The anchors of a document's headings, in GitHub's and the site's spelling, and the ids that begin rows of lists."""
+    """The anchors of a document: its headings, as GitHub and the site write them, and ids that begin rows of lists."""
     return _anchors(file.read_text(encoding="utf-8"))
 
 
