@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from importlib import resources
 from itertools import groupby
@@ -19,12 +20,16 @@ these {{count}} rows, and print cause and remedy with the values of the log in p
 chosen](../explanation/diagnosis.md) has the order. Patterns, versions and sources are in
 `dflash_deploy/catalog/failures/`; a [custom catalog](catalog/README.md) adds rows.
 
-`up --fix` writes the settings after "fix" into `.env` and tries once more. `half` halves the current value, an empty
-value lets the engine choose, and `enough` is `{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
+Names in capitals are settings of `.env`; DFLASH_ENGINE chooses another release. `up --fix` writes the settings after
+"fix" and tries once more. `half` halves the current value, an empty value lets the engine choose, and `enough` is
+`{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
 prompts.
 
 {GENERATED.format(source="`dflash_deploy/catalog/failures/`")}
 """
+
+_IN_ENV = re.compile(r" \(DFLASH_ENGINE in \.env\)|(?P<setting>\b[A-Z]{2,}_[A-Z0-9_]+(?:=[^\s,;]+)?) in \.env\b")
+"""What the introduction says once for all remedies: where settings are, and which one chooses the release."""
 
 
 def page() -> str:
@@ -51,6 +56,7 @@ def _entries(rows: Iterable[Failure]) -> Iterator[str]:
     remedies: dict[str, list[Failure]] = {}
     for row in sorted(rows, key=lambda row: row.id):
         fix = ", ".join(code(f"{name}={value}") for name, value in row.fix.items())
-        remedies.setdefault(row.do[0].upper() + row.do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
+        do = _IN_ENV.sub(lambda said: said["setting"] or "", row.do)
+        remedies.setdefault(do[0].upper() + do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
     for remedy, alike in remedies.items():
         yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}.\n  {remedy}"
