@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,6 @@ FRANCE, COLOUR = "What is the capital of France?", "What colour is this image?"
 PARIS, RED = "The capital of France is Paris.", "The image is red."
 TUTORIAL = documents.ROOT / "docs" / "tutorials" / "no-gpu.md"
 FIGURES = re.compile(r"\d+ tokens, \d+ tokens/s, first token after \d\.\d\d s, acceptance length \d\.\d\d")
-
-
-@pytest.fixture(scope="module")
-def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A deployment that answers."""
-    directory = tmp_path_factory.mktemp("talk")
-    init(directory)
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
 
 
 def picture(kind: str) -> bytes:

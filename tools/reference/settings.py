@@ -12,7 +12,7 @@ from typing import Any
 from dflash_deploy.assets import asset_text
 from dflash_deploy.serve.field import EVERY, Field
 from dflash_deploy.serve.settings import Settings
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import ENGINES, GENERATED, code, joined, table
 
 _HEAD = f"""# Settings
 
@@ -26,8 +26,6 @@ does. It begins with the engines that have the setting, if not all do.
 
 {GENERATED.format(source="`dflash_deploy/serve/settings.py` and `env-templates/`")}
 """
-
-_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def _row(field: Field[Any], text: str) -> tuple[str, ...]:
     kind = _kind(field)
     value = f"{kind} ({field.unit})" if field.unit and field.unit not in kind else kind
     default = code(Field.written(field.default))
-    only = "" if field.templates == EVERY else ", ".join(_ENGINES[one] for one in field.templates) + ": "
+    only = "" if field.templates == EVERY else ", ".join(ENGINES[one] for one in field.templates) + ": "
     return value, default, only + " ".join(_marked(text))
 
 
