@@ -17,11 +17,11 @@ from typing import Protocol
 from dflash_deploy import __version__
 from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
 from dflash_deploy.bench.page import page
-from dflash_deploy.bench.share import SharedResult, machine_of
+from dflash_deploy.bench.share import SharedMachine, SharedResult, machine_of
 from dflash_deploy.bench.share import share as share_result
 from dflash_deploy.bench.sweep import Sweep, run_sweep, with_speedups
 from dflash_deploy.bench.workload import Limits, choose, described
-from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.compose import member_plans
@@ -50,7 +50,7 @@ from dflash_deploy.startup.engine import endpoint_of, follow
 from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.startup.rolling import plan_with, set_apart
 from dflash_deploy.tuning.experiment import mtp_head
-from dflash_deploy.weights.lock import LOCK_FILE, read_lock
+from dflash_deploy.weights.lock import LOCK_FILE, Lock, read_lock
 
 LARGEST_FIGURES = 16 * MIB
 
@@ -466,7 +466,7 @@ def bench(
     )
     _write(done, target, save, report)
     if share:
-        write_output(share, shared(done, target.plan, target.deployment).text())
+        write_output(share, _share(done, target).text())
     _keep(done, target, reporter)
     return done
 
@@ -496,23 +496,42 @@ def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path
         write_output(report, target.redact(page(done.document())))
 
 
-def shared(done: Benchmark, plan: Plan | None, deployment: Deployment | None) -> SharedResult:
-    """What can be published of a run. Another machine may run an endpoint by its URL: nothing is said about either."""
-    rows = [row.document() for row in done.rows]
+def _share(done: Benchmark, target: BenchTarget) -> SharedResult:
+    """What can be published of a run. Another machine may run an endpoint by its URL: neither is described."""
+    plan, deployment, known = target.plan, target.deployment, load_catalog()
     if plan is None or deployment is None:
-        return share_result("bench", load_catalog(), machine_of((), None), rows=rows)
-    named = {"profile": plan.profile.name, "model": plan.pair.name, "engine": plan.engine.name, "runtime": plan.runtime}
+        return shared(done, None, machine_of((), None), known)
     image = plan.settings.dflash_image if plan.runtime == "compose" else ""
-    return share_result(
-        "bench",
-        load_catalog(),
+    return shared(
+        done,
+        plan,
         machine_of(read_gpus().gpus, os.cpu_count()),
-        named=named,
-        values=plan.values,
+        known,
         image=image if "@sha256:" in image or not image else image_id(image),
         lock=read_lock(deployment.directory / LOCK_FILE),
-        rows=rows,
     )
+
+
+def shared(
+    done: Benchmark,
+    plan: Plan | None,
+    machine: SharedMachine,
+    catalog: Catalog,
+    *,
+    image: str = "",
+    lock: Lock | None = None,
+) -> SharedResult:
+    """The public half of a run; `plan` is `None` for an endpoint without a deployment."""
+    rows, named, values = [row.document() for row in done.rows], {}, {}
+    if plan:
+        named = {
+            "profile": plan.profile.name,
+            "model": plan.pair.name,
+            "engine": plan.engine.name,
+            "runtime": plan.runtime,
+        }
+        values = dict(plan.values)
+    return share_result("bench", catalog, machine, named=named, values=values, image=image, lock=lock, rows=rows)
 
 
 def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ def obstacle(step: Step, here: Here) -> str:
         return f"it needs {' or '.join(step.engines)}, and this proof runs {here.engine}"
     if step.kind != "deployment" and not here.installed:
         return f"it needs {here.engine} in this Python environment, not in a container"
+    if step.fault == "killed" and not here.installed:
+        return "it ends a process of the engine, which is in a container here"
     if not (here.installed or here.docker):
         return f"neither {here.engine} nor Docker is here"
     return _gpu_obstacle(step, here)
@@ -101,7 +104,10 @@ class Command:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a step ended. `reason` says why it did not pass, or what a rehearsal could not show."""
+    """How a step ended. `reason` says why it did not pass, or what a rehearsal could not show.
+
+    `named` has the catalog's names of what ran: `profile`, `model` and `engine`; empty if nothing did.
+    """
 
     step: Step
     state: StepState
@@ -111,6 +117,7 @@ class Outcome:
     figures: Mapping[str, float] = field(default_factory=dict)
     rows: Sequence[Mapping[str, Any]] = ()
     log: str = ""
+    named: Mapping[str, str] = field(default_factory=dict)
 
 
 RATES = (0.92, 0.82, 0.73, 0.65, 0.58, 0.52, 0.46, 0.42, 0.38, 0.34, 0.31, 0.28, 0.25, 0.22, 0.19)
@@ -131,8 +138,6 @@ def shape_command(planned: Sequence[str], target: Path, drafter: Path, *, drafts
 
 
 def _dictated(config: str, drafter: Path) -> str:
-    import json  # noqa: PLC0415 - only for this
-
     known = json.loads(config)
     rates = list(RATES[: known["num_speculative_tokens"]])
     more = {"model": str(drafter), "rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
@@ -167,7 +172,10 @@ def beside_plan(figures: Mapping[str, float], planned: Mapping[str, Any]) -> dic
     for row in speed:
         for kind in ("plain", "dflash"):
             low_high = row.get(f"{kind}_tokens_per_s") or ()
-            more |= {f"planned-{kind}-{row['concurrency']}-{end}": at for end, at in zip(("low", "high"), low_high)}
+            more |= {
+                f"planned-{kind}-{row['concurrency']}-{end}": at
+                for end, at in zip(("low", "high"), low_high, strict=False)
+            }
     return {**figures, **more}
 
 
@@ -178,6 +186,27 @@ def judged(step: Step, codes: Sequence[int | None], said: str) -> tuple[StepStat
     if not step.fault:
         bad = next((code for code in codes if code), 0)
         return ("failed", f"exit code {bad}") if bad else ("passed", "")
-    if not any(codes):
+    if not any(codes) and step.fault != "killed":
         return "failed", "the fault was not noticed"
     return ("passed", "") if step.error in said.lower() else ("failed", f"the explanation does not say `{step.error}`")
+
+
+LOADER_ERROR, LOADER_WORST = 1e-2, 4e-2
+"""Largest relative error of all logits, and of those of one position (tests/engine/test_nvfp4_awq.py)."""
+
+
+def distance(
+    made: Sequence[Sequence[Sequence[float]]], wanted: Sequence[Sequence[Sequence[float]]]
+) -> dict[str, float]:
+    """The relative error of logits by prompt, position and token, each position less its mean."""
+    errors, norms = [], []
+    for got, right in zip(_centred(made), _centred(wanted), strict=True):
+        errors.append(sum((x - y) ** 2 for x, y in zip(got, right, strict=True)))
+        norms.append(sum(y * y for y in right))
+    worst = max((error / norm) ** 0.5 for error, norm in zip(errors, norms, strict=True))
+    return {"relative-error": round((sum(errors) / sum(norms)) ** 0.5, 6), "worst-position": round(worst, 6)}
+
+
+def _centred(prompts: Sequence[Sequence[Sequence[float]]]) -> list[list[float]]:
+    rows = [row for prompt in prompts for row in prompt]
+    return [[value - sum(row) / len(row) for value in row] for row in rows]

@@ -3,14 +3,12 @@
 import json
 import socket
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, machine_of, share, shared_rows
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.host.gpu import Gpu, gpus_of, parse
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.intake.parse import Invalid
@@ -31,7 +29,7 @@ def h100() -> tuple[Gpu, ...]:
     return gpus_of(parse(recorded("nvidia-smi", "h100.txt"), FIELDS))
 
 
-def test_no_planted_secret_host_name_path_or_prompt_survives(tmp_path: Path) -> None:
+def test_no_planted_secret_host_name_path_or_prompt_survives() -> None:
     secret = generate_key().reveal()
     planted = [secret, "hf_abcdefghijklmnopqrstuvwx", "box17.corp.example", "/home/alice/models", "alice", "who?"]
     everywhere = " ".join(planted)
@@ -45,8 +43,8 @@ def test_no_planted_secret_host_name_path_or_prompt_survives(tmp_path: Path) -> 
     told = {"model": everywhere, "endpoint": f"http://{everywhere}", "settings": edited}
     found = tuple(replace(row, workload=everywhere, problem=everywhere) for row in rows())
     done = Benchmark(found, (), None, told, [{"name": everywhere, "source": everywhere}])
-    text = shared(done, plan, Deployment(tmp_path)).text()
-    assert [one for one in [*planted, str(tmp_path), socket.gethostname()] if one in text] == []
+    text = shared(done, plan, machine_of(h100(), 16), CATALOG).text()
+    assert [one for one in [*planted, socket.gethostname()] if one in text] == []
     result = parse_document(text, SharedResult)
     assert (result.profile, result.model, result.engine) == ("cpu", "tiny-gguf", "llamacpp-cpu-b11549")
     assert [row.tokens_per_s for row in result.rows] == [row.tokens_per_s for row in rows()]
