@@ -42,7 +42,12 @@ _SETTINGS = frozenset({
 CatalogName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$|^$")]
 Figure = Annotated[float, Field(ge=0, lt=1e15)]
 OptionalDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$|^$")]
-GpuName = Annotated[str, Field(pattern=r"^(NVIDIA|Tesla|Quadro) [A-Za-z0-9 ()+-]{1,60}$")]
+_GPU, _CAPABILITY, _DRIVER = (
+    r"^(NVIDIA|Tesla|Quadro) [A-Za-z0-9 ()+-]{1,60}$",
+    r"^(\d{1,2}\.\d)?$",
+    r"^(\d{1,4}(\.\d{1,4}){1,3})?$",
+)
+GpuName = Annotated[str, Field(pattern=_GPU)]
 
 
 class SharedPart(BaseModel):
@@ -56,8 +61,8 @@ class SharedMachine(SharedPart):
 
     gpus: Annotated[list[GpuName], Field(max_length=16)] = []
     memory_gib: Annotated[float, Field(ge=0, le=4096)] = 0
-    compute_capability: Annotated[str, Field(pattern=r"^(\d{1,2}\.\d)?$")] = ""
-    driver: Annotated[str, Field(pattern=r"^(\d{1,4}(\.\d{1,4}){1,3})?$")] = ""
+    compute_capability: Annotated[str, Field(pattern=_CAPABILITY)] = ""
+    driver: Annotated[str, Field(pattern=_DRIVER)] = ""
     threads: Annotated[int, Field(ge=1, le=4096)] | None = None
 
 
@@ -102,7 +107,7 @@ class SharedResult(SharedPart):
     schema_: Annotated[Literal[1], Field(alias="schema")]
     command: Literal["share"]
     made_by: Literal["bench", "proof"]
-    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+[a-z0-9.]{0,12}$")]
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+[a-z0-9.+]{0,20}$")]
     date: Annotated[str, Field(pattern=r"^20\d\d-[01]\d-[0-3]\d$")]
     machine: SharedMachine
     profile: CatalogName = ""
@@ -122,15 +127,14 @@ class SharedResult(SharedPart):
 
 def machine_of(gpus: Sequence[Gpu], threads: int | None) -> SharedMachine:
     """The public facts about a machine."""
-    first = gpus[0] if gpus else None
-    known = [gpu.name for gpu in gpus if re.match(r"(NVIDIA|Tesla|Quadro) [A-Za-z0-9 ()+-]{1,60}$", gpu.name)]
-    if first is None:
+    if not gpus:
         return SharedMachine(threads=threads)
+    first = gpus[0]
     return SharedMachine(
-        gpus=known,
+        gpus=[gpu.name for gpu in gpus if re.fullmatch(_GPU, gpu.name)],
         memory_gib=round((first.memory or 0) / 2**30, 1),
-        compute_capability=first.compute_capability,
-        driver=first.driver,
+        compute_capability=first.compute_capability if re.fullmatch(_CAPABILITY, first.compute_capability) else "",
+        driver=first.driver if re.fullmatch(_DRIVER, first.driver) else "",
         threads=threads,
     )
 
@@ -173,18 +177,22 @@ def share(
     public = {"profile": catalog.profiles, "model": catalog.pairs, "engine": catalog.engines}
     names = {kind: named.get(kind, "") for kind, known in public.items() if named.get(kind) in known}
     digest = re.search(r"sha256:([0-9a-f]{64})$", image)
-    return SharedResult.model_validate({
-        "schema": 1,
-        "command": "share",
-        "made_by": made_by,
-        "version": __version__,
-        "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "machine": machine,
-        **names,
-        "runtime": named.get("runtime", ""),
-        "image": digest[1] if digest else "",
-        "weights": digests(lock),
-        "settings": {name: text for name, text in values.items() if name in _SETTINGS and re.match(_VALUE, text)},
-        "rows": shared_rows(rows),
-        "steps": list(steps),
-    })
+    return SharedResult.model_validate(
+        {
+            "schema": 1,
+            "command": "share",
+            "made_by": made_by,
+            "version": __version__,
+            "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "machine": machine,
+            **names,
+            "runtime": named.get("runtime", ""),
+            "image": digest[1] if digest else "",
+            "weights": digests(lock),
+            "settings": {
+                name: text for name, text in values.items() if name in _SETTINGS and re.fullmatch(_VALUE, text)
+            },
+            "rows": shared_rows(rows),
+            "steps": list(steps),
+        }
+    )

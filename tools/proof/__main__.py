@@ -33,11 +33,11 @@ def main(arguments: list[str]) -> int:
     """Run the steps; the number of those that failed."""
     asked = _options().parse_args(arguments)
     chosen = [one for one in steps() if not asked.only or one.name in asked.only.split(",")]
-    here = here_now(asked.engine)
+    here = replace(here_now(asked.engine), extra=asked.extra_args)
     out = asked.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     machine = described(here)
-    ends, outcomes = time.monotonic() + asked.budget, list[Outcome]()
+    ends, outcomes = time.monotonic() + asked.seconds, list[Outcome]()
     for step in chosen:
         outcome = _one(step, here, out, ends)
         outcomes.append(outcome)
@@ -55,8 +55,9 @@ def _options() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="python -m tools.proof", description=__doc__)
     options.add_argument("--out", type=Path, default=Path("build/proof"), help="directory of the results")
     options.add_argument("--engine", choices=("vllm", "llamacpp"), help="vllm with a GPU, else llamacpp")
+    options.add_argument("--extra-args", default="", help="EXTRA_ARGS of each deployment, such as --enforce-eager")
     options.add_argument("--only", default="", help="names of steps, with commas")
-    options.add_argument("--budget", type=float, default=1200, help="seconds of the whole proof (default 1200)")
+    options.add_argument("--seconds", type=float, default=1200, help="limit of the whole proof (default 1200)")
     options.add_argument("--share", type=Path, help="also write what can be published")
     return options
 
@@ -102,7 +103,7 @@ def _one(step: Step, here: Here, out: Path, ends: float) -> Outcome:
     """One step within its limit and that of the whole proof."""
     left = ends - time.monotonic() - GRACE
     if left < min(step.limit, GRACE):
-        return Outcome(step, "skipped", reason="the time of the proof is over: run it with --only or a longer --budget")
+        return Outcome(step, "skipped", reason="the time of the proof is over: run it with --only or more --seconds")
     if here.gpus:  # another process may have come or gone
         here = replace(here, gpus=read_gpus().gpus or here.gpus, others=gpu_processes())
     return prove(Session(step, here, out / step.name, free_port(), time.monotonic() + min(step.limit, left)))

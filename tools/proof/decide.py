@@ -52,7 +52,8 @@ def steps(path: Path = STEPS) -> tuple[Step, ...]:
 
 @dataclass(frozen=True)
 class Here:
-    """What is known of this machine. `installed` engines run natively; `docker` says whether Docker answers."""
+    """What is known of this machine. `installed` engines run natively; `docker` says whether Docker answers,
+    `extra` are arguments for every deployment."""
 
     gpus: tuple[Gpu, ...] = ()
     problem: str = ""
@@ -60,6 +61,7 @@ class Here:
     engine: str = "llamacpp"
     installed: bool = True
     docker: bool = False
+    extra: str = ""
 
 
 def obstacle(step: Step, here: Here) -> str:

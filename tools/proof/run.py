@@ -70,7 +70,7 @@ class Session:
         with name.with_suffix(".out").open("wb") as out, name.with_suffix(".err").open("wb") as err:
             process = subprocess.Popen(
                 words, stdout=out, stderr=err, stdin=subprocess.DEVNULL, start_new_session=True, cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+                env={**os.environ, "PYTHONPATH": _path(ROOT), **env},
             )  # fmt: skip
             try:
                 code: int | None = process.wait(self.left if limit is None else limit)
@@ -95,6 +95,11 @@ class Session:
         return ""
 
 
+def _path(*paths: Path) -> str:
+    """PYTHONPATH with these before what it has: an engine may be there."""
+    return os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH", "")])])
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """End a process with all of its group: first ask, then kill."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -106,7 +111,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def prove(session: Session) -> Outcome:
-    """Run one step, or rehearse it. It never raises for what fails: the next steps go on."""
+    """Run one step, or rehearse it. It never raises for what fails: the next steps follow."""
     step, begun = session.step, time.monotonic()
     reason, rehearse = decide.obstacle(step, session.here), step.cuda and not session.here.gpus
     session.place.mkdir(parents=True, exist_ok=True)
@@ -138,7 +143,7 @@ def _init(session: Session, profile: str = "", model: str = "") -> str:
     code, document, _ = session.dflash("init", *words)
     if code:
         return f"init: exit code {code}: {(document.get('error') or {}).get('message', '')}"
-    changed = dict(session.step.settings)
+    changed = dict(session.step.settings) | ({"EXTRA_ARGS": f"'{session.here.extra}'"} if session.here.extra else {})
     if session.step.fault == "drafter":
         wrong = _wrong_drafter(session.place / "wrong-drafter")
         changed |= {"DFLASH_DRAFTER": str(wrong), "DRAFTER_HOST_PATH": str(wrong)}
@@ -318,7 +323,7 @@ def _loader(session: Session) -> Outcome:
     step, place = session.step, session.place.resolve()
     # the CPU build needs the patches of the package's own folder
     paths = [*(() if session.here.gpus else (ROOT / "dflash_deploy/serve/cpu_site",)), ROOT, ROOT / "images/vllm"]
-    env = {"PYTHONPATH": os.pathsep.join(map(str, paths)), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    env = {"PYTHONPATH": _path(*paths), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     checkpoint, tokens = str(place / "checkpoint"), str(place / "tokens.json")
     (place / "tokens.json").write_text(json.dumps([list(range(20, 52)), list(range(100, 140))]))
     engine, reference = str(place / "engine.json"), str(place / "reference.json")
