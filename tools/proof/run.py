@@ -318,6 +318,17 @@ def _not_ready(session: Session) -> Outcome:
     return Outcome(session.step, "timed-out" if late else "failed", reason=said)
 
 
+_TOKENS = """
+import json, sys
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+asked = [one for one in map(json.loads, open(sys.argv[2])) if one.get("kind") == "chat"][:8]
+made = [tokenizer.apply_chat_template(one["messages"], add_generation_prompt=True, return_dict=False) for one in asked]
+json.dump(made, open(sys.argv[3], "w"))
+"""
+"""Tokens of questions that the tiny target has learned: on others a quantized model is further from its reference."""
+
+
 def _loader(session: Session) -> Outcome:
     """Log-probabilities of an NVFP4_AWQ checkpoint in the engine and in its float64 reference: their distance."""
     step, place = session.step, session.place.resolve()
@@ -325,18 +336,17 @@ def _loader(session: Session) -> Outcome:
     paths = [*(() if session.here.gpus else (ROOT / "dflash_deploy/serve/cpu_site",)), ROOT, ROOT / "images/vllm"]
     env = {"PYTHONPATH": _path(*paths), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     checkpoint, tokens = str(place / "checkpoint"), str(place / "tokens.json")
-    (place / "tokens.json").write_text(json.dumps([list(range(20, 52)), list(range(100, 140))]))
     engine, reference = str(place / "engine.json"), str(place / "reference.json")
     for words, more in (
-        (("nvfp4", checkpoint), {}),
-        (("nvfp4_engine", "logits", checkpoint, tokens, engine), {}),
-        (("nvfp4_reference", checkpoint, tokens, reference), {"CUDA_VISIBLE_DEVICES": ""}),
+        (("-m", "tests.support.nvfp4", checkpoint), {}),
+        (("-c", _TOKENS, checkpoint, str(ROOT / "models/tiny/prompts.jsonl"), tokens), {}),
+        (("-m", "tests.support.nvfp4_engine", "logits", checkpoint, tokens, engine), {}),
+        (("-m", "tests.support.nvfp4_reference", checkpoint, tokens, reference), {"CUDA_VISIBLE_DEVICES": ""}),
     ):
-        asked = (sys.executable, "-m", f"tests.support.{words[0]}", *words[1:])
-        code, _, said = session.run(asked, env={**env, **more})
+        code, _, said = session.run((sys.executable, *words), env={**env, **more})
         if code != 0:
             last = (said.strip().splitlines() or [""])[-1][:300]
-            return Outcome(step, "timed-out" if code is None else "failed", reason=f"{words[0]}: {last}")
+            return Outcome(step, "timed-out" if code is None else "failed", reason=f"{words[1][:30]}: {last}")
     figures = decide.distance(*(json.loads(Path(file).read_text(encoding="utf-8")) for file in (engine, reference)))
     if figures["relative-error"] < decide.LOADER_ERROR and figures["worst-position"] < decide.LOADER_WORST:
         return Outcome(step, "passed", figures=figures)
