@@ -19,6 +19,7 @@ from dflash_deploy.bench.workload import DATASETS, OWN, PACKAGED
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.host.gpu import Gpu
 from dflash_deploy.intake.documents import Digest, Milliseconds
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import Lock
 
 LARGEST_SHARED: Final = 2**18
@@ -33,11 +34,21 @@ _VALUE = (
 )
 """The values of settings that are shared: numbers, switches, attention backends, quantizations."""
 
-_SETTINGS = frozenset({
-    "DFLASH_NUM_SPEC_TOKENS", "DFLASH_SPEC_SCHEDULE", "MAX_MODEL_LEN", "MAX_NUM_SEQS", "MAX_NUM_BATCHED_TOKENS",
-    "GPU_MEMORY_UTILIZATION", "REPLICAS", "TENSOR_PARALLEL_SIZE", "NODES", "QUANTIZATION", "KV_CACHE_DTYPE",
-    "ATTENTION_BACKEND", "ENFORCE_EAGER",
-})  # fmt: skip
+_SETTINGS = (
+    Settings.dflash_num_spec_tokens,
+    Settings.dflash_spec_schedule,
+    Settings.max_model_len,
+    Settings.max_num_seqs,
+    Settings.max_num_batched_tokens,
+    Settings.gpu_memory_utilization,
+    Settings.replicas,
+    Settings.tensor_parallel_size,
+    Settings.nodes,
+    Settings.quantization,
+    Settings.kv_cache_dtype,
+    Settings.attention_backend,
+    Settings.enforce_eager,
+)
 
 CatalogName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$|^$")]
 Figure = Annotated[float, Field(ge=0, lt=1e15)]
@@ -190,7 +201,7 @@ def share(
             "image": digest[1] if digest else "",
             "weights": digests(lock),
             "settings": {
-                name: text for name, text in values.items() if name in _SETTINGS and re.fullmatch(_VALUE, text)
+                field.name: text for field in _SETTINGS if re.fullmatch(_VALUE, text := values.get(field.name, ""))
             },
             "rows": shared_rows(rows),
             "steps": list(steps),

@@ -53,11 +53,7 @@ Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the resta
 
 @command(
     starts_over=True,
-    examples=(
-        "bench --baseline",
-        "bench --workload code,chat --concurrency 1,8 --save run.json",
-        "bench --baseline --share result.json",
-    ),
+    examples=("bench --baseline --share result.json", "bench --workload code,chat --concurrency 1,8 --save run.json"),
 )
 def bench(
     directory: Directory = HERE,
