@@ -155,6 +155,7 @@ def _init(session: Session, profile: str = "", model: str = "") -> str:
 
 def _deployment(session: Session) -> Outcome:
     step, said, codes, rows = session.step, "", list[int | None](), list[Mapping[str, Any]]()
+    document: dict[str, Any] = {}
     if problem := _init(session):
         return Outcome(step, "failed", reason=problem)
     for words in step.commands:
@@ -166,6 +167,8 @@ def _deployment(session: Session) -> Outcome:
         if code != 0:
             break
     state, reason = decide.judged(step, codes, said)
+    if state == "failed" and (message := (document.get("error") or {}).get("message")):
+        reason = f"{reason}: {message}"
     figures, values = decide.figures_in_log(session.engine_log), Deployment.existing(session.deployment).values
     named = {name: values[f"DFLASH_{key}"] for name, key in NAMED.items()}
     return Outcome(step, state, reason=reason, figures=figures, rows=rows, named=named)
