@@ -61,10 +61,11 @@ class Door:
     `site`: a host with TLS, or one address with plain HTTP. `upstreams` are HOST:PORT of gateways. `router` is
     HOST:PORT of a router in front of them, which gets the requests that generate. `body_bytes`: the limit that the
     gateway has. `storage`: the directory of certificates. `origins`: of pages that may read answers in a browser;
-    what browsers ask before a request, which has no key, is passed on. `local`: also serve plain HTTP on this address. `inner`: the site with the ports that Caddy itself
-    listens on, if those of `site` are mapped to them, as by Docker. `measured`: plain HTTP has the metrics of each
-    upstream, with the key that its gateway asks for, and those of the router at `router_metrics`, HOST:PORT of a server
-    that asks for the same key. `ends`: seconds that streams get to end when the door stops.
+    what browsers ask before a request, which has no key, is passed on. `local`: also serve plain HTTP on this
+    address. `inner`: the site with the ports that Caddy itself listens on, if those of `site` are mapped to them,
+    as by Docker. `measured`: plain HTTP has the metrics of each upstream, with the key that its gateway asks for,
+    and those of the router at `router_metrics`, HOST:PORT of a server that asks for the same key. `ends`: seconds
+    that streams get to end when the door stops.
     """
 
     site: Site | Plain
