@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import TextWrapper
 
 from tests.support.parsers import Engine, Rejections, parsers
 from tests.support.parsers.answers import OPTIONS
+from tests.support.parsers.fetch import fetched
 
 FILE = Path(__file__).resolve().parents[1] / "dflash_deploy/catalog/options.yaml"
 
@@ -38,15 +40,26 @@ def _listed(ask: Rejections, engine: Engine) -> list[str]:
     return names.split()
 
 
+def variables() -> dict[str, list[str]]:
+    """The variables of vLLM by release: the keys of `environment_variables` in its envs.py."""
+    tree = ast.parse((fetched("vllm-0.33.0") / "vllm/envs.py").read_text(encoding="utf-8"))
+    tables = (node.value for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict))
+    names = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
+    return {"vllm-0.33": sorted(name for name in map(str, names) if name.startswith("VLLM_"))}
+
+
 def main() -> None:
     """Write the file."""
     with parsers() as ask:
         known = options(ask)
-    written = [
-        f"- release: {release}\n  options: >-\n{_FOLDED.fill(' '.join(names))}\n"
-        for release, names in sorted(known.items())
-    ]
-    FILE.write_text(f"{HEAD}{''.join(written)}", encoding="utf-8")
+    FILE.write_text(f"{HEAD}{''.join(_written(known, variables()))}", encoding="utf-8")
+
+
+def _written(known: Mapping[str, list[str]], read: Mapping[str, list[str]]) -> Iterator[str]:
+    for release, names in sorted(known.items()):
+        yield f"- release: {release}\n  options: >-\n{_FOLDED.fill(' '.join(names))}\n"
+        if release in read:
+            yield f"  variables: >-\n{_FOLDED.fill(' '.join(read[release]))}\n"
 
 
 if __name__ == "__main__":

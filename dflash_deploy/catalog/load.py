@@ -29,6 +29,7 @@ from dflash_deploy.intake.parse import parse_packaged_yaml
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
     from dflash_deploy.catalog.log_signs import LogSign
+    from dflash_deploy.catalog.releases import ReleaseOptions
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -119,10 +120,18 @@ class Catalog:
     @cached_property
     def options(self) -> Mapping[str, frozenset[str]]:
         """The options of each release whose own parser was asked. They are read when they are used first."""
+        return {row.release: frozenset(row.options.split()) for row in self._release_options}
+
+    @cached_property
+    def variables(self) -> Mapping[str, frozenset[str]]:
+        """The variables of each release whose own list was read, such as those that begin with VLLM_."""
+        return {row.release: frozenset(row.variables.split()) for row in self._release_options if row.variables}
+
+    @cached_property
+    def _release_options(self) -> tuple[ReleaseOptions, ...]:
         from dflash_deploy.catalog.releases import ReleaseOptions  # noqa: PLC0415 - needed to check EXTRA_ARGS
 
-        rows = _rows(resources.files(PACKAGED), "options.yaml", ReleaseOptions)
-        return {row.release: frozenset(row.options.split()) for row in rows}
+        return _rows(resources.files(PACKAGED), "options.yaml", ReleaseOptions)
 
 
 def nearest(name: str, known: Iterable[str], lists: str = "") -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import Json, engines
+from dflash_deploy.cli.foreign import recipe_lines
+from dflash_deploy.cli.options import Json, Profile, engines
 from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import BadInput
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
@@ -20,9 +22,16 @@ CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log s
 NO_ENGINE = "none found: no line is one of vLLM, SGLang or llama.cpp, so this may not be the log of an engine"
 
 
-@command(examples=("explain engine.log", "explain - --json"))
+@command(examples=("explain engine.log", "explain --command run.sh --profile rtx-3090"))
 def explain(
-    file: Annotated[Path, typer.Argument(help="The log, or - for standard input.")],
+    file: Annotated[Path | None, typer.Argument(help="The log, or - for standard input.", show_default=False)] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", metavar="FILE|URL|-", help="A launch command or recipe instead of a log. Runs nothing of it."
+        ),
+    ] = None,
+    profile: Profile = None,
     exit_code: Annotated[
         int | None, typer.Option("--exit-code", help="How the process ended, if you know it; a signal is negative.")
     ] = None,
@@ -36,11 +45,30 @@ def explain(
     issue: Annotated[bool, typer.Option("--issue", help="Print a text for an issue, secrets redacted.")] = False,
     as_json: Json = False,
 ) -> Report:
-    """Explain the log of any engine: cause, evidence, fix. Needs no deployment."""
+    """Explain the log of any engine: cause, evidence, fix. Needs no deployment.
+
+    `--command`: what is wrong with a launch command or recipe, on the hardware of --profile.
+    """
     from dflash_deploy.operations.explain import explain_log
 
+    if (file is None) == (command is None):
+        raise BadInput("explain reads one of a log and --command", hint="dflash-deploy explain engine.log")
+    if command is not None:
+        return _recipe(command, profile, engine)
+    assert file is not None  # noqa: S101 - one of the two is given
     found = explain_log(file, exit_code=exit_code, engine=engine)
     return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
+
+
+def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
+    """Each item of a recipe with its fate, and the findings of the rules about the plan with it."""
+    from dflash_deploy.operations.foreign import plan_from, recipe_text
+    from dflash_deploy.plan.result import Choice
+
+    found = plan_from(recipe_text(source), Choice(profile=profile, engine=engine))
+    problem = [f"plan     none: {found.failure.message}", f"         {found.failure.hint}"] if found.failure else []
+    findings = found.plan.findings if found.plan else ()
+    return Report(found, (*recipe_lines(found), *problem), findings)
 
 
 def _shown(found: ExplainedLog) -> Iterator[str]:

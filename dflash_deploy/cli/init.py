@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
+from dflash_deploy.cli.foreign import From, recipe_lines
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -35,6 +36,7 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
+    from dflash_deploy.operations.foreign import ForeignPlan
     from dflash_deploy.operations.plan import Created
     from dflash_deploy.plan.result import Choice, Plan
 
@@ -44,7 +46,7 @@ Domain = Annotated[
 ]
 
 
-@command(changes=True, examples=("init", "init --profile rtx-3090 --models-dir /data/models"))
+@command(changes=True, examples=("init", "init --from run.sh --profile rtx-3090"))
 def init(
     directory: Directory = HERE,
     profile: Profile = None,
@@ -63,6 +65,7 @@ def init(
     master_addr: Master = None,
     replicas: Replicas = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
+    from_: From = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write .env again; its key and token stay.")] = False,
     as_json: Json = False,
@@ -94,12 +97,16 @@ def init(
         replicas=replicas_asked(replicas),
         models_dir=models_dir,
     )
-    if choice == Choice() and not (yes or force or as_json) and is_asked_on_terminal():
+    if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(directory)
-    created = run_init(directory, choice, force=force)
+    theirs = _taken_over(from_, choice)
+    if theirs is not None and theirs.failure is not None:
+        return Report(theirs, tuple(recipe_lines(theirs)), failure=theirs.failure)
+    created = run_init(directory, theirs.choice if theirs else choice, force=force)
     plan, deployment = created.plan, created.deployment
     there = deployment.option
     shown = (
+        *(recipe_lines(theirs) if theirs else ()),
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
         *model_lines(plan),
         f"engine   {plan.engine.title}, {plan.runtime}",
@@ -109,7 +116,14 @@ def init(
         f"next     dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
-    return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+    data = created.document() | {"recipe": theirs}
+    return Report(data, (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+
+
+def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
+    from dflash_deploy.operations.foreign import plan_from, recipe_text
+
+    return plan_from(recipe_text(source), choice) if source else None
 
 
 def _refuse_source(directory: Path) -> None:

@@ -30,13 +30,13 @@ from dflash_deploy.cli.options import (
     some,
 )
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
-from dflash_deploy.cli.shown import Report, Shown, Styled
+from dflash_deploy.cli.shown import Grid, Report, Shown, Styled
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
     from dflash_deploy.operations.ask_engine import Asked
-    from dflash_deploy.operations.plan import Planned
+    from dflash_deploy.operations.plan import EngineOption, Planned
     from dflash_deploy.plan.result import Choice, Plan
 
 
@@ -44,8 +44,21 @@ AskEngine = Annotated[
     bool, typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights.")
 ]
 
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="FORM", help="Print it as docker-run, compose, sparkrun, or the engine's own command."
+    ),
+]
+Options = Annotated[
+    str | None,
+    typer.Option(
+        "--options", metavar="WORD", help="List the release's options for EXTRA_ARGS whose name contains WORD."
+    ),
+]
 
-@command(examples=("plan --ask-engine", "plan --profile dgx-spark --goal throughput"))
+
+@command(examples=("plan --ask-engine", "plan --profile dgx-spark --as docker-run"))
 def plan(
     directory: Directory = HERE,
     profile: Profile = None,
@@ -61,16 +74,18 @@ def plan(
     master_addr: Master = None,
     replicas: Replicas = None,
     ask_engine: AskEngine = False,
+    as_: As = None,
+    options: Options = None,
     as_json: Json = False,
 ) -> Report:
     """Show each setting and why, the engine command, memory and speed. Writes nothing.
 
     `--ask-engine`: the installed engine, or a container of the image, decides from config.json and its own code. It
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
-    refuses.
+    refuses. `--as`: the API key is a variable of your shell, and stays out of it.
     """
+    from dflash_deploy.operations.plan import engine_options, replicas_asked, written_plan
     from dflash_deploy.operations.plan import plan as run_plan
-    from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
     choice = Choice(
@@ -92,6 +107,12 @@ def plan(
     asked = _ask(directory, choice) if ask_engine else None
     made = asked.plan if asked else found.plan
     document = found.document() | ({"asked": asked.document()} if asked else {})
+    if as_ is not None:
+        written = written_plan(made, as_)
+        return Report(document | {"written": written}, (written,), made.findings)
+    if options is not None:
+        listed = engine_options(made, options)
+        return Report(document | {"options": listed}, tuple(_options(made, listed)), made.findings)
     return Report(document, tuple(_shown(found, made, asked)), made.findings, asked.failure if asked else None)
 
 
@@ -113,6 +134,17 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     if asked:
         yield from _asked(asked)
     yield from refusal_of(made)
+
+
+def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:
+    """Names of options, and what sets each of them."""
+    released = f", released {made.engine.released}" if made.engine.released else ""
+    table = Grid("option", "set it in", wraps=("set it in",))
+    for option in listed:
+        table.add_row(option.name, option.setting or "EXTRA_ARGS")
+    yield f"{len(listed)} options of {made.engine.title}{released}"
+    if listed:
+        yield from ("", table)
 
 
 def _ask(directory: Path, choice: Choice) -> Asked:

@@ -84,9 +84,10 @@ def read_beginning(path: Path, most: int) -> str:
 def read_argument(path: Path, *, limit: int = MIB) -> str:
     """Return the text of a file that the user names: a regular file, or a pipe, as a shell makes for `<(command)`.
 
-    Raises FileInvalid if a pipe gives nothing for PATIENCE seconds, and the errors of `read_text`.
+    `-` is standard input. Raises FileInvalid if a pipe gives nothing for PATIENCE seconds, and the errors of
+    `read_text`.
     """
-    descriptor = opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO}))
+    descriptor = os.dup(0) if path == STDIN else opened(path, frozenset({stat.S_IFREG, stat.S_IFIFO}))
     try:
         return _decoded(path, _drained(path, descriptor, limit), lossy=False)
     finally:

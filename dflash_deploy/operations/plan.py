@@ -23,6 +23,7 @@ from dflash_deploy.deployment.files import FULL, not_written
 from dflash_deploy.deployment.lock import command_lock, locked
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
+from dflash_deploy.foreign.write import written_as
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.documents import TuneEvidence, read_state
@@ -93,6 +94,8 @@ class Planned:
                 "mtp_head": self.head or None,
             },
             "asked": None,
+            "written": None,
+            "options": None,
         }
 
 
@@ -107,6 +110,38 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     here = Deployment(directory)
     head = head_beside_drafter(here, made.pair.name) if choice == DEFAULTS and here.exists() else ""
     return Planned(made, tuple(engine_command(made)), published, head)
+
+
+@dataclass(frozen=True)
+class EngineOption(Documented):
+    """One option of an engine release, as its own parser knows it."""
+
+    name: str
+    """Its name, in one of its spellings."""
+    setting: str
+    """The setting that has it; empty if it belongs into EXTRA_ARGS."""
+
+
+def engine_options(made: Plan, word: str) -> tuple[EngineOption, ...]:
+    """The options of the plan's release whose name contains a word. Raises BadInput if they are not known."""
+    names = load_catalog().options.get(made.engine.name)
+    if names is None:
+        raise BadInput(
+            f"the options of {made.engine.title} are not known",
+            hint=f"known are those of {', '.join(sorted(load_catalog().options))}: choose one with --engine",
+        )
+    reserved = made.engine.kind.reserved_flags
+    wanted = word.lower().replace("_", "-")
+    return tuple(
+        EngineOption(name, " ".join(one.name for one in reserved[name].fields) if name in reserved else "")
+        for name in sorted(names)
+        if wanted in name.lower()
+    )
+
+
+def written_plan(made: Plan, form: str) -> str:
+    """The plan as `docker-run`, `compose`, `sparkrun` or its engine's own command. Raises BadInput."""
+    return written_as(made, form)
 
 
 def chosen(directory: Path, choice: Choice) -> Plan:
@@ -146,6 +181,7 @@ class Created:
             "pair": self.plan.pair.name,
             "engine": self.plan.engine.name,
             "runtime": self.plan.runtime,
+            "recipe": None,
         }
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.operations.foreign import ForeignPlan
+from dflash_deploy.operations.plan import EngineOption
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, Rate, Seconds
 
@@ -118,6 +120,10 @@ class PlanData(DocumentedDict):
     """The speed to expect."""
     asked: AskedData | None
     """What the engine says about the plan; null without `--ask-engine`."""
+    written: str | None
+    """The plan in the form of `--as`; null without it."""
+    options: list[EngineOption] | None
+    """Options of the release that contain the word of `--options`; null without it."""
 
 
 class InitData(DocumentedDict):
@@ -133,3 +139,5 @@ class InitData(DocumentedDict):
     """Name of the engine release."""
     runtime: RuntimeName
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    recipe: ForeignPlan | None
+    """What became of each item of the recipe of `--from`; null without it."""

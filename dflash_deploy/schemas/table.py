@@ -11,6 +11,7 @@ from dflash_deploy.operations import connect, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
+from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
@@ -34,7 +35,7 @@ class CommandData:
 
 
 CORE: Mapping[str, CommandData] = {
-    "init": CommandData((planning.InitData,)),
+    "init": CommandData((planning.InitData,), (ForeignPlan,)),
     "plan": CommandData((planning.PlanData,)),
     "doctor": CommandData((Examined,)),
     "pull": CommandData(
@@ -56,7 +57,7 @@ CORE: Mapping[str, CommandData] = {
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
-    "explain": CommandData((explaining.ExplainData,)),
+    "explain": CommandData((explaining.ExplainData, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),

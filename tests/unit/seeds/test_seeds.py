@@ -14,9 +14,13 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import UnknownPair
+from dflash_deploy.foreign.documents import read_recipe
+from dflash_deploy.foreign.items import RecipeRefused
 from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.operations.foreign import plan_from
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.planning import make_plan
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.machines import MACHINES
@@ -53,6 +57,7 @@ DOCUMENT = yaml.safe_load(Path(__file__).with_name("commands.yaml").read_text(en
 SEEDS = [Seed(**entry) for entry in DOCUMENT["commands"]]
 LEFT_OUT: dict[str, str] = DOCUMENT["left_out"]
 OURS_ALONE: dict[str, str] = DOCUMENT["ours_alone"]
+COMPOSE_OF_S0 = Path(__file__).parents[1] / "deployment" / "seeds" / "docker-compose.dflash.yml"
 COMPARED = [seed for seed in SEEDS if not seed.no_counterpart and not seed.drafter_as_model]
 
 
@@ -136,6 +141,56 @@ def test_a_drafter_asked_for_as_a_model_is_refused_with_the_targets_it_belongs_t
         plan_deployment(seed.facts, Choice(profile=seed.profile, model=asked), load_catalog())
     assert all(pair.name in refusal.value.hint for pair in belonging)
     assert seed.drafter_as_model in {pair.target.repo for pair in belonging}
+
+
+REFUSED = {
+    "S1-llama-server": "`/path/to/Qwen3.5-27B-target.Q4_K_M.gguf` is not a known model",
+    **dict.fromkeys(("S3-hub-vllm", "S3-hub-sglang", "S3-hub-docker-run"), "is a drafter"),
+}
+"""Seeds that name no target of the catalog, and what `init --from` says about it."""
+NO_ENGINE = ("S1-llama-speculative-simple", "S2-sglang-window", "S3-hub-docker-model-run")
+"""Seeds that start no server: arguments alone, another program."""
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.id not in NO_ENGINE], ids=str)
+def test_taken_over_a_seed_changes_only_what_it_says(seed: Seed) -> None:
+    edited = seed.wishes.get("edited", {})
+    found = plan_from(seed.text, Choice(profile=seed.profile, edited=edited), seed.facts)
+    assert all(row.why or row.fate == "mapped" for row in found.items)
+    if seed.id in REFUSED:
+        assert REFUSED[seed.id] in str(found.failure)
+        return
+    assert found.plan is not None
+    ours = make_plan(Choice(profile=seed.profile, **seed.wishes), facts=seed.facts)
+    assert (found.plan.pair, found.plan.engine) == (ours.pair, ours.engine)
+    names = {*found.plan.values, *ours.values}
+    differing = {name for name in names if found.plan.values.get(name) != ours.values.get(name)}
+    assert differing <= set(found.choice.edited)
+
+
+@pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.id in NO_ENGINE], ids=str)
+def test_a_seed_that_starts_no_server_is_refused(seed: Seed) -> None:
+    with pytest.raises(RecipeRefused, match="starts no engine"):
+        read_recipe(seed.text)
+
+
+def test_the_files_of_the_first_seed_are_taken_over() -> None:
+    facts = MACHINES["dgx-spark"]
+    found = plan_from(COMPOSE_OF_S0.read_text(encoding="utf-8"), Choice(profile="dgx-spark"), facts)
+    fates = {row.name: row.fate for row in found.items}
+    assert fates["--network"] == "dangerous"
+    assert (fates["VLLM_API_KEY"], fates["HF_TOKEN"], fates["MODEL_PATH"]) == ("not-ours", "not-ours", "mapped")
+    assert found.plan is not None
+    assert found.plan.engine.name == "aeon-vllm-dflash"
+    text = "MODEL_HOST_PATH=~/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4\nVLLM_API_KEY=$(openssl rand -hex 32)\n"
+    env = plan_from(
+        f"{text}DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash\nMAX_MODEL_LEN=65536\nMAX_NUM_SEQS=4\nDFLASH_NUM_SPEC_TOKENS=15\n",
+        Choice(profile="dgx-spark"),
+        facts,
+    )
+    assert env.plan is not None
+    assert env.plan.pair.target.repo == "AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4"
+    assert (env.plan.settings.max_num_seqs, env.plan.settings.max_model_len) == (4, 65536)
 
 
 def test_every_seed_is_here_and_every_reason_is_a_sentence() -> None:

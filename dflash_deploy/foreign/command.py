@@ -1,0 +1,292 @@
+"""The words of a command as items: what the container, the environment and the engine are given.
+
+Finds the engine behind `docker run`, `docker exec`, `docker compose run`, `bash -c`, `sudo` and variables.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+
+from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
+from dflash_deploy.foreign.rules import container_rules, engine_rules
+from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand
+from dflash_deploy.intake.parse import Invalid, parse_json
+
+FLAG = re.compile(r"-{1,2}[A-Za-z]")
+_PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")
+"""JSON as vLLM took it before 0.9: image=4,video=0."""
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
+_SHORT = {"-p": "--publish", "-v": "--volume", "-e": "--env", "-d": "--detach", "-w": "--workdir", "-u": "--user",
+          "-m": "--memory", "-h": "--hostname", "-l": "--label", "-i": "--interactive", "-t": "--tty"}  # fmt: skip
+_OWN_RUN = frozenset({"run", "exec", "create"})
+_IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
+_BARE = re.compile(r"[^'\"#$]*\s[^'\"#$]*$")
+"""A value of several words without quotes, as `.env` may have it and a shell does not."""
+_PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
+_DEEPEST = 4
+
+SECOND, BRANCH, ELSEWHERE = "another engine", "another branch", "another file"
+"""Names of items: the command of a second engine, an assignment below a condition that is not decided, and the command
+of a container that is in another file."""
+
+
+def recipe_of_script(text: str, script: Script | None = None, line: int = 1, level: int = 0) -> ForeignRecipe | None:
+    """The first command of a script that starts an engine; `None` if none does. All else that it runs is an item.
+
+    Raises RecipeRefused if the text cannot be split into words.
+    """
+    script = script or Script()
+    found: ForeignRecipe | None = None
+    exports: list[RecipeItem] = []
+    beside: list[RecipeItem] = []
+    for command in script.commands(text, line):
+        exports += [_variable(name, word) for name, word in command.exports]
+        read = _engine_command(command, script, level) if command.words else None
+        if read is None:
+            beside += _other_command(command)
+        elif found is None:
+            found = read
+        else:
+            text_of = " ".join(word.text for word in command.words)
+            beside.append(RecipeItem("command", SECOND, text_of, command.words[0].line))
+    branches = [RecipeItem("command", BRANCH, f"{name}={word.text}", word.line) for name, word in script.undecided]
+    return found.beside(*exports, *_grouped(beside), *branches) if found else None
+
+
+def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
+    """Commands beside the engine's: each dangerous one, the others by their first word."""
+    seen: dict[str, list[RecipeItem]] = {}
+    for item in items:
+        if item.kind != "command" or item.name == SECOND or container_rules().danger(item.value):
+            yield item
+        else:
+            seen.setdefault(item.name if _PROGRAM.fullmatch(item.name) else "condition", []).append(item)
+    for name, same in seen.items():
+        times = f" (and {len(same) - 1} more)" if len(same) > 1 else ""
+        yield replace(same[0], name=name, value=f"{same[0].value}{times}")
+
+
+def variables_of(text: str) -> ForeignRecipe | None:
+    """A file with only variables, as `.env` is; `None` if it has anything else."""
+    script = Script()
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not lines or not all(ASSIGNMENT.match(line.strip().removeprefix("export ").lstrip()) for line in lines):
+        return None
+    items = []
+    for number, line in enumerate(text.splitlines(), 1):
+        name, given, value = line.strip().removeprefix("export ").partition("=")
+        if given and not line.lstrip().startswith("#"):
+            word = next(
+                iter(
+                    script.commands(
+                        f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number
+                    )
+                )
+            )
+            items.append(_variable(*word.exports[0]))
+    return ForeignRecipe("variables", items=tuple(items))
+
+
+def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:
+    if command.words:
+        yield RecipeItem(
+            "command", command.words[0].text, " ".join(w.text for w in command.words), command.words[0].line
+        )
+    yield from (_variable(name, word) for name, word in (command.variables if command.words else ()))
+
+
+def _variable(name: str, word: ShellWord) -> RecipeItem:
+    return RecipeItem("variable", name, word.text, word.line, word.unset)
+
+
+def _engine_command(command: ShellCommand, script: Script, level: int) -> ForeignRecipe | None:
+    found = recipe_of_words(command.words, script, level)
+    return found.beside(*(_variable(name, word) for name, word in command.variables)) if found else None
+
+
+def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) -> ForeignRecipe | None:
+    """What a command starts; `None` if it starts another program than an engine. Raises RecipeRefused."""
+    if level > _DEEPEST:
+        raise RecipeRefused(f"line {words[0].line}: commands are nested too deep", hint="pass the inner command")
+    words, variables = _without_prefixes(words)
+    texts = [word.text for word in words]
+    found: ForeignRecipe | None = None
+    if texts[:1] and PurePosixPath(texts[0]).name in _CONTAINERS:
+        found = _of_container(words, script, level)
+    elif len(texts) > 2 and PurePosixPath(texts[0]).name in ("bash", "sh") and re.fullmatch(r"-\w*c", texts[1]):
+        given = tuple((word.text, word.unset) for word in words[4:])
+        inner = Script({**script.variables, "@": given, "*": given})
+        found = recipe_of_script(texts[2], inner, words[2].line, level + 1)
+    else:
+        engines, length = started_by(words)
+        if engines:
+            found = ForeignRecipe("command", engines, items=tuple(_arguments(words[length:], engines)))
+        elif len(texts) > 1 and _IMAGE.fullmatch(texts[0]) and _arguments_only(words[1:]):
+            # pages show what follows `docker run` without it
+            image = RecipeItem("container", "--image", texts[0], words[0].line)
+            found = contained(texts[0], list(words[1:]), [image], script, level, form="image")
+    return found.beside(*variables) if found else None
+
+
+def _without_prefixes(words: Sequence[ShellWord]) -> tuple[Sequence[ShellWord], list[RecipeItem]]:
+    """The command without `sudo`, `exec` and the like, and the variables among them."""
+    prefixes, variables = container_rules().prefixes.split(), []
+    while words and (words[0].text in prefixes or ASSIGNMENT.match(words[0].text)):
+        if found := ASSIGNMENT.match(words[0].text):
+            value = replace(words[0], text=words[0].text[found.end() :])
+            variables.append(_variable(found[1], value))
+        words = words[1:]
+    return words, variables
+
+
+def started_by(words: Sequence[ShellWord]) -> tuple[tuple[str, ...], int]:
+    """The engines that a command may start, and how many words name the program."""
+    texts = [word.text for word in words]
+    if texts:
+        name = PurePosixPath(texts[0].replace("\\", "/")).name.removesuffix(".exe")
+        texts[0] = "python" if re.fullmatch(r"python[0-9.]*", name) else name
+    matching = [
+        (engine, len(program))
+        for engine, rules in engine_rules().items()
+        for program in rules.programs
+        if texts[: len(program)] == program
+    ]
+    return tuple(engine for engine, _ in matching), matching[0][1] if matching else 0
+
+
+def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> ForeignRecipe | None:
+    """`docker run`, `docker exec`, `docker compose run` and `exec`: options, image or service, command."""
+    at = next((number for number, word in enumerate(words[:6]) if word.text in _OWN_RUN), None)
+    if at is None:
+        return None
+    whole = words[at].text == "run" and [word.text for word in words[1:at]] in ([], ["container"])
+    options, rest = _container_options(words[at + 1 :])
+    if not rest:
+        return None
+    image = rest[0].text if whole else ""
+    entry = next((item.value for item in options if item.name == "--entrypoint"), "")
+    inner = [ShellWord(entry, rest[0].line), *rest[1:]] if entry else list(rest[1:])
+    if whole:
+        options.append(RecipeItem("container", "--image", image, rest[0].line, rest[0].unset))
+    # the name of a service or container tells the engine, if its command has arguments only
+    found = contained(rest[0].text, inner, options, script, level, form=f"docker {words[at].text}")
+    return found and replace(found, image=image)
+
+
+def contained(
+    image: str, words: Sequence[ShellWord], options: Sequence[RecipeItem], script: Script, level: int, form: str
+) -> ForeignRecipe | None:
+    """What a container with this command starts; arguments without a program go to the engine of the image."""
+    found = recipe_of_words(words, script, level + 1) if words else None
+    if found is None:
+        engines = tuple(
+            name
+            for name, rules in engine_rules().items()
+            if rules.images and rules.serves and re.search(rules.images, image, re.I)
+        )
+        if not engines:
+            return None
+        skipped = next(
+            (n for n, word in enumerate(words) if word.text not in ("vllm", "serve", "--server")), len(words)
+        )
+        items = tuple(_arguments(words[skipped:], engines))
+        if words and not _arguments_only(words):
+            items = (RecipeItem("command", ELSEWHERE, " ".join(word.text for word in words), words[0].line),)
+        found = ForeignRecipe("", engines, items=items)
+    mounts = dict(pair for item in options for pair in _mount(item))
+    options = [one for item in options for one in _without_env(item)]
+    return replace(found.beside(*options, form=form), image=image or found.image, contained=True, mounts=mounts)
+
+
+def _arguments_only(words: Sequence[ShellWord]) -> bool:
+    """Whether a container's command begins as arguments do: with a dash, a model, or `serve`."""
+    first = words[0].text
+    return bool(FLAG.match(first)) or first in ("serve", "vllm") or "/" in first
+
+
+def _mount(item: RecipeItem) -> Iterator[tuple[str, str]]:
+    if item.name == "--volume" and len(parts := item.value.split(":")) > 1:
+        yield parts[1].rstrip("/"), parts[0]
+    elif item.name == "--mount":
+        fields = dict(part.partition("=")[::2] for part in item.value.split(","))
+        target = fields.get("target") or fields.get("dst") or fields.get("destination")
+        if target:
+            yield target.rstrip("/"), fields.get("source") or fields.get("src") or ""
+
+
+def _without_env(item: RecipeItem) -> Iterator[RecipeItem]:
+    """An option; `--env NAME=VALUE` as the variable."""
+    if item.name != "--env":
+        yield item
+        return
+    name, given, value = item.value.partition("=")
+    yield RecipeItem("variable", name, value, item.line, item.unset if given else f"${name}")
+
+
+def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Sequence[ShellWord]]:
+    """The options before the image, and the words from the image on."""
+    switches = container_rules().switches.split()
+    options: list[RecipeItem] = []
+    while words and words[0].text.startswith("-") and words[0].text != "--":
+        name, given, value = words[0].text.partition("=")
+        unset, taken = words[0].unset, 1
+        if not given and name not in switches and len(words) > 1:
+            value, unset, taken = words[1].text, words[1].unset, 2
+        options.append(RecipeItem("container", _SHORT.get(name, name), value, words[0].line, unset))
+        words = words[taken:]
+    return options, words
+
+
+def _arguments(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[RecipeItem]:
+    """Arguments with their values. A value that is a JSON object becomes one item for each key."""
+    rules = engine_rules()[engines[0]]
+    flag, line, values = rules.positional, words[0].line if words else 0, list[ShellWord]()
+    for word in words:
+        name, given, value = word.text.partition("=")
+        if not FLAG.match(name) or " " in name:
+            values.append(word)
+            continue
+        if values or flag != rules.positional:
+            yield from _argument(flag, values, line)
+        flag, line = _spelled(name), word.line
+        values = [replace(word, text=value)] if given else []
+    if values or (words and flag != rules.positional):
+        yield from _argument(flag, values, line)
+
+
+def _spelled(flag: str) -> str:
+    """The engines' parsers take --api_key for --api-key; keys after a dot are as they are."""
+    head, dot, key = flag.partition(".")
+    return f"{head.replace('_', '-')}{dot}{key}" if head.startswith("--") else flag
+
+
+def _argument(flag: str, values: Sequence[ShellWord], line: int) -> Iterator[RecipeItem]:
+    texts = [word.text for word in values]
+    unset = next((word.unset for word in values if word.unset), "")
+    value = " ".join(texts)
+    if value.startswith("{") and not unset:
+        try:
+            document = parse_json(value)
+        except Invalid:
+            document = None
+        if isinstance(document, dict) and document:
+            yield from (RecipeItem("argument", name, leaf, line) for name, leaf in _leaves(flag, document))
+            return
+    if _PAIRS.fullmatch(value) and flag.startswith("--limit-mm"):
+        for pair in value.split(","):
+            key, _, number = pair.partition("=")
+            yield RecipeItem("argument", f"{flag}.{key}", number, line)
+        return
+    yield RecipeItem("argument", flag or "(words)", value, line, unset)
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}", inner)
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,445 @@
+"""Each item of a recipe ends in one of seven ways, and all are listed. What is taken over are settings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.models import ModelPair, Weights
+from dflash_deploy.catalog.releases import EngineRelease, Renamed
+from dflash_deploy.catalog.settings import passed_on, setting_names
+from dflash_deploy.document import Documented
+from dflash_deploy.errors import UnknownPair
+from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND
+from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
+from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
+from dflash_deploy.plan.compatible import below
+from dflash_deploy.redact import REDACTED, redact_by_shape
+from dflash_deploy.serve.field import Field
+from dflash_deploy.serve.refusal import Refused
+from dflash_deploy.serve.settings import Settings
+
+Fate = Literal["mapped", "renamed", "superseded", "unknown", "dangerous", "kept", "not-ours"]
+"""`kept`: passed on unchanged, in EXTRA_ARGS or as a variable. `unknown`: refused, or without a value."""
+
+FATES: Mapping[Fate, str] = {
+    "mapped": "taken over as a setting",
+    "renamed": "taken over under its new name, or removed since",
+    "superseded": "the plan does it by itself",
+    "kept": "passed to the engine unchanged",
+    "unknown": "not taken over: the release does not know it, or it has no value",
+    "dangerous": "not taken over",
+    "not-ours": "no counterpart here",
+}
+
+_SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
+"""Names of what holds a secret. Numbers of tokens are settings."""
+
+_IN_OTHER_WORDS = "the same in other words"
+_EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - what is not taken over
+_OPEN = "every machine that reaches this one can connect: --host if you mean it"
+
+_UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass(frozen=True)
+class Translated(Documented):
+    """One thing that the recipe sets, and what became of it. Secrets in it are redacted."""
+
+    kind: ItemKind
+    """`argument` of the engine, `variable`, option of the `container`, or another `command` of the script."""
+    name: str
+    """Its name, as in `--max-model-len`. A key of a JSON value follows a dot."""
+    value: str
+    """Its value; empty if it has none."""
+    line: int
+    """Line of the recipe; 0 if it is not known."""
+    fate: Fate
+    """What became of it."""
+    ours: str
+    """The line of `.env` that has it, or that is for the same; empty if there is none."""
+    why: str
+    """The reason."""
+
+
+def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
+    """The engine that a recipe starts: the release of its image, or an engine's name; empty if it names none."""
+    for release in catalog.engines.values():
+        if (
+            recipe.image
+            and recipe.image in {base.tag for base in release.base_images.values()}
+            and release.engine in recipe.engines
+        ):
+            return release.name
+    written = {part for item in recipe.items for part in (item.name, f"{item.name}={item.value}")}
+    marked = (name for name in recipe.engines if set(engine_rules()[name].marks) & written)
+    return next(marked, next((name for name in recipe.engines if not engine_rules()[name].marks), ""))
+
+
+def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
+    """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
+    named = [item for item in recipe.items if _role(item, engine) == "model" and not item.unset]
+    model = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
+    drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
+    model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
+    matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
+    both = [pair for pair in matching if _names(pair.drafter, drafter)]
+    drafters = {name for one in catalog.engines.values() if one.engine == engine for name in one.drafters}
+    fitting = [pair for pair in matching if pair.drafter.architecture in drafters]
+    return next(iter(both or fitting or matching), model)
+
+
+def _role(item: RecipeItem, engine: str) -> str:
+    rules = engine_rules().get(engine)
+    of_kind = {"argument": rules.arguments if rules else {}, "variable": container_rules().variables}
+    rule = of_kind.get(item.kind, {}).get(item.name)
+    return rule.role if rule else ""
+
+
+def _place(text: str, mounts: Mapping[str, str]) -> str:
+    """A path outside the container, as far as its mounts tell."""
+    for inner, outer in mounts.items():
+        if text == inner or text.startswith(f"{inner}/"):
+            return outer + text.removeprefix(inner)
+    return text
+
+
+def _names(weights: Weights, text: str) -> bool:
+    """Whether a text names weights: a repository, or a path that ends in the name of repository, file or asset."""
+    asked, repo = text.lower().rstrip("/"), (weights.repo or "").lower()
+    if not asked:
+        return False
+    name, inner = PurePosixPath(asked).name, repo.rsplit("/", 1)[-1]
+    if weights.bundled and asked.endswith(f"/{weights.bundled}"):
+        return True
+    if repo and repo in (asked, asked.partition(":")[0]):
+        return True
+    path = asked.startswith(("/", "~", ".", "$")) or asked.count("/") != 1
+    here = inner and re.fullmatch(rf"{re.escape(inner)}(-[0-9a-f]{{8}})?", name)
+    return bool((weights.file and name == PurePosixPath(weights.file.lower()).name) or (path and here))
+
+
+class Translator:
+    """Translates the items of one recipe for one release."""
+
+    def __init__(self, recipe: ForeignRecipe, release: EngineRelease, pair: ModelPair | str, catalog: Catalog) -> None:
+        self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
+        self.rules: EngineRules = engine_rules()[release.engine]
+        self.known = catalog.options.get(release.name, frozenset())
+        self.extra: dict[str, tuple[str, ...]] = {}
+        self.settings: dict[str, str] = {}
+        """What is taken over, by the names of `.env`."""
+        self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
+        self.publishes = any(item.name == "--publish" for item in recipe.items)
+        self.method = next(
+            (
+                value
+                for name, value in self.written.items()
+                if (rule := self._rule(name)) and rule.method and value not in rule.values
+            ),
+            "",
+        )
+        """The method of drafting, if it is one that this program does not have."""
+
+    def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
+        """Every item with its fate; `settings` has what is taken over afterwards.
+
+        `proposed` are the EXTRA_ARGS of the plan without the recipe: theirs come after them.
+        """
+        rows = tuple(self._row(item) for item in self.recipe.items)
+        theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
+        if theirs:
+            self.settings[Settings.extra_args.name] = " ".join((*proposed, *theirs))
+        return rows
+
+    def _row(self, item: RecipeItem) -> Translated:
+        if _SECRET.search(item.name) and item.kind != "command":
+            return self._secret(item)
+        if item.unset:
+            why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
+            return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
+        read = {
+            "argument": self._argument,
+            "variable": self._variable,
+            "container": self._option,
+            "command": self._command,
+        }
+        return read[item.kind](item)
+
+    def _rule(self, name: str) -> ForeignRule | None:
+        """The rule of an argument, or of the argument whose JSON has this key."""
+        return self.rules.arguments.get(name) or self.rules.arguments.get(name.partition(".")[0])
+
+    def _as(self, item: RecipeItem, fate: Fate, ours: str, why: str) -> Translated:
+        shown = f"{item.name}={item.value}" if item.value != REDACTED else ""
+        value = redact_by_shape(shown).removeprefix(f"{item.name}=") if shown else item.value
+        return Translated(item.kind, item.name, value, item.line, fate, ours, why)
+
+    def _secret(self, item: RecipeItem) -> Translated:
+        hidden = replace(item, value=REDACTED if item.value and not item.unset else item.unset)
+        if item.unset or not item.value:
+            return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
+        why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
+        return self._as(hidden, "dangerous", "", f"a secret in the recipe: {why}")
+
+    def _argument(self, item: RecipeItem) -> Translated:
+        if gone := self._gone(item.name):
+            return self._renamed(item, gone)
+        if rule := self._rule(item.name):
+            return self._by_rule(item, rule)
+        if item.name == "--host":
+            return self._host(item)
+        return self._reserved(item) or self._extra(item)
+
+    def _reserved(self, item: RecipeItem) -> Translated | None:
+        """An argument that has a setting, also abbreviated; `None` if it has none."""
+        kind, flag = self.release.kind, item.name.partition(".")[0]
+        longer = (one for one in kind.reserved_flags if kind.abbreviates and len(flag) > 3 and one.startswith(flag))
+        meant = flag if flag in kind.reserved_flags else next(longer, "")
+        if not meant or (flag != meant and flag in self.known):
+            return None
+        reserved = kind.reserved_flags[meant]
+        if len(reserved.fields) == 1 and flag == item.name:
+            return self._set(item, reserved.fields[0], item.value)
+        return self._as(item, "superseded", " ".join(one.name for one in reserved.fields), str(reserved))
+
+    def _gone(self, name: str) -> Renamed | None:
+        head = name.partition(".")[0]
+        return next(
+            (
+                one
+                for one in self.release.renamed
+                if one.old in (name, head) and not below(self.release.version, one.since)
+            ),
+            None,
+        )
+
+    def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
+        """The new name; with their value if a value of the old name is one of the new name."""
+        said = f"{self.release.title} {'refuses' if gone.effect == 'refused' else 'ignores'} it ({gone.source})"
+        if not gone.new:
+            return self._as(item, "renamed", "", f"removed: {said}")
+        own = {one.name: one for one in self.release.kind.settings}.get(gone.new)
+        if own is not None:
+            row = self._set(item, own, item.value)
+            return replace(row, fate="renamed", why=said, ours=row.ours if row.fate == "mapped" else gone.new)
+        flag, _, value = gone.new.partition(" ")
+        if not item.name.startswith("-"):
+            return self._as(item, "renamed", flag, f"{said}; the new name has other values")
+        row = self._extra(replace(item, name=flag, value=value or item.value))
+        return self._as(item, "renamed", row.ours or flag, said)
+
+    def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        applies = not rule.when or re.search(rule.when, item.value) is not None
+        if rule.of_method and self.method:
+            why = f"belongs to {self.method}, and the plan drafts with DFlash"
+            return self._as(item, "superseded", rule.ours or rule.setting, why)
+        if rule.role:
+            return self._by_role(item, rule.role)
+        if rule.setting and (not rule.values or item.value in rule.values):
+            return self._by_value(item, rule)
+        if applies and (why := rule.dangerous or rule.superseded):
+            return self._as(item, "dangerous" if rule.dangerous else "superseded", rule.ours, why)
+        if item.kind == "argument":
+            return self._reserved(item) or self._extra(item)
+        return self._as(item, "not-ours", rule.ours, rule.other or "nothing here depends on it")
+
+    def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        value = rule.values.get(item.value, item.value)
+        if item.value in rule.values and not value:
+            return self._as(item, "mapped", rule.setting, "as the plan has it")
+        found = next(one for one in Settings.fields() if one.name == rule.setting)
+        return self._set(item, found, self._number(value, rule))
+
+    def _by_role(self, item: RecipeItem, role: str) -> Translated:
+        match role:
+            case "model":
+                row = self._model(item)
+            case "drafter":
+                row = self._drafter(item)
+            case "served":
+                row = self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
+            case "port":
+                row = self._port(item)
+            case "quantization":
+                row = self._quantization(item)
+            case "image":
+                row = self._image(item)
+            case "shared-memory":
+                row = self._set(item, Settings.dflash_shm_size, item.value)
+            case "publish":
+                row = self._published(item)
+            case _:
+                row = self._mount(item)
+        return row
+
+    def _number(self, value: str, rule: ForeignRule) -> str:
+        """A number as the setting counts it."""
+        if rule.human and (found := re.fullmatch(r"([0-9.]+)([kKmMgG])", value)):
+            return str(int(float(found[1]) * _UNITS[found[2]]))
+        if not value.isascii() or not value.isdigit():
+            return value
+        shares = next((self.written[name] for name in rule.per if name in self.written), "1")
+        drafting = any(self.rules.arguments.get(name, ForeignRule()).role == "drafter" for name in self.written)
+        divided = int(value) // max(int(shares) if shares.isdigit() else 1, 1) // (rule.shared if drafting else 1)
+        return str(divided + rule.add)
+
+    def _set(self, item: RecipeItem, setting: Field[Any], value: str) -> Translated:
+        """A setting with their value, if it is a valid one."""
+        value = value or ("on" if setting.kind.__name__ == "switch" else "")
+        if setting in (Settings.attention_backend, Settings.dflash_attention_backend):
+            # the engines read it in any case, and rules compare it
+            value = next((one.name for one in self.release.attention if one.name.lower() == value.lower()), value)
+        if not self.release.kind.knows(setting) or setting.internal:
+            return self._as(item, "unknown", "", f"{self.release.title} has no such setting")
+        try:
+            setting.read({setting.name: value})
+        except Refused as problem:
+            return self._as(item, "unknown", setting.name, problem.message)
+        before = self.settings.get(setting.name)
+        if before is not None and before != value:
+            return self._as(
+                item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value"
+            )
+        if not value:
+            return self._as(item, "mapped", setting.name, "empty: the plan chooses")
+        self.settings[setting.name] = value
+        return self._as(
+            item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
+        )
+
+    def _port(self, item: RecipeItem) -> Translated:
+        if self.recipe.contained and self.publishes:
+            return self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container")
+        return self._set(item, Settings.dflash_port, item.value)
+
+    def _quantization(self, item: RecipeItem) -> Translated:
+        if isinstance(self.pair, ModelPair) and self.pair.target.quantisation == "bf16":
+            return self._set(item, Settings.quantization, item.value)
+        return self._as(item, "superseded", Settings.quantization.name, "the checkpoint's own config.json says it")
+
+    def _model(self, item: RecipeItem) -> Translated:
+        if not isinstance(self.pair, ModelPair):
+            return self._as(item, "unknown", "", self._unknown_model(item.value))
+        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", "weights are below --models-dir")
+
+    def _drafter(self, item: RecipeItem) -> Translated:
+        if not isinstance(self.pair, ModelPair):
+            return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
+        own, pair = self.pair.drafter, self.pair.name
+        if _names(own, _place(item.value, self.recipe.mounts)):
+            return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair}")
+        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled}"
+        return self._as(item, "superseded", Settings.dflash_drafter.name, why)
+
+    def _image(self, item: RecipeItem) -> Translated:
+        same = item.value in {base.tag for base in self.release.base_images.values()}
+        why = "the base of the plan's image" if same else f"the plan has the image of {self.release.title}"
+        return self._as(item, "mapped" if same else "superseded", Settings.dflash_base_image.name, why)
+
+    def _mount(self, item: RecipeItem) -> Translated:
+        if "docker.sock" in item.value:
+            return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
+        return self._as(item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment")
+
+    def _unknown_model(self, name: str) -> str:
+        try:
+            self.catalog.pair(name)
+        except UnknownPair as problem:
+            return f"{problem.message}: `dflash-deploy models list --all`"
+        return "another model is asked for"
+
+    def _host(self, item: RecipeItem) -> Translated:
+        bind = Settings.dflash_bind.name
+        if self.recipe.contained:
+            return self._as(item, "superseded", bind, "all addresses inside the container; outside it DFLASH_BIND")
+        if item.value in _EVERYWHERE:
+            return self._as(item, "dangerous", f"{bind}=127.0.0.1", _OPEN)
+        return self._set(item, Settings.dflash_bind, item.value)
+
+    def _extra(self, item: RecipeItem) -> Translated:
+        """An argument without a setting, if the release has it."""
+        flag, title = item.name.partition(".")[0], self.release.title
+        if not flag.startswith("-"):
+            return self._as(item, "unknown", "", "a word without an option")
+        if self.known and flag not in self.known and not self.release.kind.reads_as(flag, self.known):
+            near = get_close_matches(flag, self.known, n=1)
+            return self._as(
+                item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
+            )
+        if "." in item.name and not self.rules.dotted:
+            return self._as(item, "not-ours", "EXTRA_ARGS", "JSON: add it by hand, in single quotes inside double ones")
+        words = [item.name, *item.value.split(" ")] if item.value else [item.name]
+        if not _writable(words):
+            return self._as(item, "not-ours", "EXTRA_ARGS", "it needs quotes: add it by hand")
+        self.extra[item.name] = tuple(words)
+        checked = "an option of" if self.known else "not checked: the options are not known of"
+        return self._as(item, "kept", f"EXTRA_ARGS={' '.join(words)}", f"{checked} {title}")
+
+    def _variable(self, item: RecipeItem) -> Translated:
+        prefix = self.rules.variable_prefix
+        if prefix and item.name.startswith(prefix):
+            flag = f"--{item.name.removeprefix(prefix).lower().replace('_', '-')}"
+            return replace(self._argument(replace(item, name=flag, kind="argument")), kind="variable", name=item.name)
+        if gone := self._gone(item.name):
+            return self._renamed(item, gone)
+        if rule := self.rules.variables.get(item.name) or container_rules().variables.get(item.name):
+            return self._by_rule(item, rule)
+        if item.name in setting_names(self.release.engine):
+            return self._set(item, next(one for one in Settings.fields() if one.name == item.name), item.value)
+        return self._passed_on(item)
+
+    def _passed_on(self, item: RecipeItem) -> Translated:
+        """A variable without a setting, if the engine or one of its libraries may read it."""
+        read, own = self.catalog.variables.get(self.release.name, frozenset()), self.rules.own_variables
+        if own and read and item.name.startswith(own) and item.name not in read:
+            near = get_close_matches(item.name, read, n=1, cutoff=0.8)
+            also = f"; did you mean {near[0]}?" if near else ""
+            return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
+        if not item.value or not (passed_on(item.name) or (own and item.name.startswith(own))):
+            return self._as(
+                item, "not-ours", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
+            )
+        self.settings[item.name] = item.value
+        known = f"{self.release.title} reads it"
+        why = known if item.name in read else "a library of the engine may read it: not checked"
+        return self._as(item, "kept", f"{item.name}={item.value}", why)
+
+    def _option(self, item: RecipeItem) -> Translated:
+        rule = container_rules().options.get(item.name)
+        return self._by_rule(item, rule) if rule else self._as(item, "not-ours", "", "nothing here depends on it")
+
+    def _published(self, item: RecipeItem) -> Translated:
+        *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
+        if self.recipe.form == "pod" or not outer.isdigit():
+            return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
+        if "DFLASH_PORT" in self.settings:
+            return self._as(item, "not-ours", "", "one port is published")
+        row = self._set(item, Settings.dflash_port, outer)
+        bind = "".join(address).strip("[]")
+        if bind and bind not in _EVERYWHERE:
+            self.settings[Settings.dflash_bind.name] = bind
+            return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
+        return replace(row, fate="dangerous" if bind else row.fate, why=f"the port only; on all addresses {_OPEN}")
+
+    def _command(self, item: RecipeItem) -> Translated:
+        if danger := container_rules().danger(item.value):
+            return self._as(item, "dangerous", "", f"never run: {danger}")
+        if item.name == ELSEWHERE:
+            return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
+        why = {SECOND: "a second engine: pass its command by itself", BRANCH: "conditions are not decided"}
+        return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
+
+
+def _writable(words: list[str]) -> bool:
+    """Whether EXTRA_ARGS can have these words without quotes, which `.env` cannot hold."""
+    try:
+        return shlex.split(" ".join(words)) == words
+    except ValueError:
+        return False

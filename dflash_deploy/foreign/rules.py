@@ -1,0 +1,115 @@
+"""How the arguments, variables and container options of others become settings: mapping/, validated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dflash_deploy.catalog.read import Entry, read_packaged
+from dflash_deploy.serve.field import Field as FieldOfSettings
+from dflash_deploy.serve.settings import Settings
+
+
+class ForeignRule(Entry):
+    """The meaning of one argument, variable or option."""
+
+    setting: Annotated[str, Field(description="the setting that takes its value")] = ""
+    role: Annotated[
+        Literal["", "model", "drafter", "served", "quantization", "port", "mount", "publish", "image", "shared-memory"],
+        Field(description="what it names, if that is more than a value"),
+    ] = ""
+    values: Annotated[
+        dict[str, str], Field(description="the setting's value for each of theirs; `` is an argument without a value")
+    ] = {}
+    add: Annotated[int, Field(description="added to a number")] = 0
+    method: Annotated[bool, Field(description="it names the method of drafting, on which others depend")] = False
+    of_method: Annotated[bool, Field(description="it belongs to the method of drafting")] = False
+    per: Annotated[list[str], Field(description="arguments by whose number theirs is divided")] = []
+    shared: Annotated[int, Field(description="number by which it is divided if there is a drafter")] = 1
+    human: Annotated[bool, Field(description="it may have a unit: 32k is 32,000 and 32K is 32,768")] = False
+    superseded: Annotated[str, Field(description="why the plan does it by itself")] = ""
+    dangerous: Annotated[str, Field(description="what it may do to the machine, its network or its keys")] = ""
+    when: Annotated[str, Field(description="expression that the value must match to be dangerous or superseded")] = ""
+    ours: Annotated[str, Field(description="the line of .env that does what theirs is for")] = ""
+    other: Annotated[str, Field(description="why it has no counterpart")] = ""
+
+
+class EngineRules(Entry):
+    """What is known about one engine's commands."""
+
+    like: Annotated[str, Field(description="the engine whose rules are these too, if its own do not say more")] = ""
+    programs: Annotated[list[list[str]], Field(description="beginnings of its commands")] = []
+    images: Annotated[str, Field(description="expression that matches the names of its images")] = ""
+    public_image: Annotated[bool, Field(description="an image with the engine can be pulled")] = True
+    serves: Annotated[bool, Field(description="its images start the server if the command has arguments only")] = True
+    marks: Annotated[list[str], Field(description="arguments that only this engine has, of those of one program")] = []
+    dotted: Annotated[bool, Field(description="its parser takes --flag.key VALUE for JSON")] = False
+    positional: Annotated[str, Field(description="the argument that the first word without a dash is")] = ""
+    variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
+    own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
+    key_variable: Annotated[str, Field(description="the variable that its server reads the API key from")] = ""
+    key_argument: Annotated[str, Field(description="the argument for the API key, if it reads no variable")] = ""
+    listens: Annotated[list[str], Field(description="arguments with which its server is reached in a container")] = []
+    dropped: Annotated[list[str], Field(description="arguments of ours that exist only in our image")] = []
+    runtime: Annotated[str, Field(description="sparkrun's name for it")] = ""
+    arguments: dict[str, ForeignRule] = {}
+    variables: dict[str, ForeignRule] = {}
+
+
+class ContainerRules(Entry):
+    """Options of containers, variables of every engine, and other commands of a script."""
+
+    switches: Annotated[str, Field(description="options of `docker run` without a value")]
+    options: dict[str, ForeignRule]
+    variables: dict[str, ForeignRule]
+    commands: Annotated[dict[str, str], Field(description="expressions, and why such a command is dangerous")]
+    prefixes: Annotated[str, Field(description="words before a command that change nothing about it")]
+
+    def danger(self, text: str) -> str:
+        """Why a command is dangerous; empty if it is not known to be."""
+        return next((why for pattern, why in self.commands.items() if re.search(pattern, text)), "")
+
+
+SPARKRUN: Mapping[str, FieldOfSettings[Any]] = {
+    "host": Settings.dflash_bind,
+    "port": Settings.dflash_port,
+    "max_model_len": Settings.max_model_len,
+    "max_num_seqs": Settings.max_num_seqs,
+    "max_num_batched_tokens": Settings.max_num_batched_tokens,
+    "gpu_memory_utilization": Settings.gpu_memory_utilization,
+    "tensor_parallel": Settings.tensor_parallel_size,
+}
+"""Names that sparkrun has for arguments of every engine, and the settings that have them."""
+
+
+@cache
+def engine_rules() -> dict[str, EngineRules]:
+    """The rules of each engine, by its name."""
+    folder = resources.files("dflash_deploy.foreign") / "mapping"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
+    found = {
+        file.name.removesuffix(".yaml"): read_packaged(file, EngineRules)
+        for file in files
+        if file.name != "container.yaml"
+    }
+    return {name: _complete(rules, found) for name, rules in found.items()}
+
+
+def _complete(rules: EngineRules, others: Mapping[str, EngineRules]) -> EngineRules:
+    """The rules with those of the engine that it is like."""
+    if not rules.like:
+        return rules
+    own = {name: getattr(rules, name) for name in rules.model_fields_set - {"like", "arguments"}}
+    base = others[rules.like]
+    return base.model_copy(update={**own, "arguments": {**base.arguments, **rules.arguments}})
+
+
+@cache
+def container_rules() -> ContainerRules:
+    """The rules that all engines share."""
+    return read_packaged(resources.files("dflash_deploy.foreign") / "mapping" / "container.yaml", ContainerRules)

@@ -1,0 +1,119 @@
+"""A recipe of others as a plan of ours: read from a file, a URL, standard input or the text itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dflash_deploy.catalog.load import Catalog, load_catalog
+from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.document import Documented, Hidden
+from dflash_deploy.errors import BadInput, DeployError
+from dflash_deploy.foreign.documents import MOST_CHARACTERS, read_recipe
+from dflash_deploy.foreign.items import ForeignRecipe
+from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, pair_of
+from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.intake.files import STDIN, read_argument
+from dflash_deploy.intake.web import fetch_text
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.planning import make_plan
+from dflash_deploy.serve.engines import DEFAULT
+
+
+@dataclass(frozen=True)
+class ForeignPlan(Documented):
+    """What a recipe of others sets, what became of each of it, and the plan with what was taken over."""
+
+    form: str
+    """Form of the recipe, such as `docker run` or `Compose file`."""
+    engine: str
+    """Name of the engine release that its options were checked against."""
+    model: str
+    """Name of the model in the catalog, or the recipe's name for it if the catalog has none."""
+    items: tuple[Translated, ...]
+    """Everything that the recipe sets, in its order."""
+    counts: Mapping[str, int]
+    """How many items ended in each way."""
+    choice: Hidden[Choice]
+    plan: Hidden[Plan | None]
+    failure: Hidden[DeployError | None]
+
+
+def recipe_text(source: str) -> str:
+    """The text of a recipe: of an https:// URL, of standard input (`-`), of a file, or a command with blanks itself.
+
+    Raises BadInput, DownloadFailed, and the errors of files that cannot be read.
+    """
+    if "://" in source.split(" ", maxsplit=1)[0]:
+        return fetch_text(source, limit=MOST_CHARACTERS)
+    if source != str(STDIN) and any(map(str.isspace, source)) and not _exists(source):
+        return source
+    return read_argument(Path(source), limit=MOST_CHARACTERS)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> ForeignPlan:
+    """A recipe as a plan for this machine; options that are given override the recipe.
+
+    Without a plan, as for a model that the catalog does not have, `failure` says why. Raises RecipeRefused.
+    """
+    catalog = load_catalog()
+    recipe = read_recipe(text)
+    if not recipe.engines:
+        recipe = replace(recipe, engines=(choice.engine or _engine_of_variables(recipe, catalog),))
+    engine = choice.engine or engine_of(recipe, catalog)
+    kind = catalog.engines[engine].engine if engine in catalog.engines else engine
+    pair = pair_of(recipe, kind, catalog)
+    asked = replace(
+        choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine
+    )
+    base = _planned(asked, facts)[0] if asked.model else None
+    release = base.engine if base else _release(asked, catalog)
+    translator = Translator(recipe, release, pair, catalog)
+    rows = translator.rows(base.settings.extra_args if base else ())
+    given = {
+        "MAX_MODEL_LEN": choice.max_model_len, "MAX_NUM_SEQS": choice.concurrency, "DFLASH_BIND": choice.host,
+        "DFLASH_PORT": choice.port, "DFLASH_DRAFTER": None if choice.drafter else "off",
+    }  # fmt: skip
+    settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
+    off = settings.get("DFLASH_DRAFTER") == "off" and settings.pop("DFLASH_DRAFTER")
+    asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
+    plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
+    counts: dict[str, int] = {
+        fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)
+    }
+    return ForeignPlan(recipe.form, release.name, asked.model or "", rows, counts, asked, plan, failure)
+
+
+def _engine_of_variables(recipe: ForeignRecipe, catalog: Catalog) -> str:
+    """The engine of a file of variables: the one it names, else the first."""
+    named = next((item.value for item in recipe.items if item.name == "DFLASH_ENGINE"), "")
+    return catalog.engines[named].engine if named in catalog.engines else DEFAULT
+
+
+def _without_model() -> DeployError:
+    return BadInput("the recipe does not say which model it serves", hint="name it: --model MODEL")
+
+
+def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, DeployError | None]:
+    try:
+        return make_plan(choice, facts=facts), None
+    except DeployError as problem:
+        return None, problem
+
+
+def _release(choice: Choice, catalog: Catalog) -> EngineRelease:
+    """The release that is asked for, else the first one of the engine whose options are known."""
+    named = catalog.engines.get(choice.engine or "")
+    if named is not None and named.engine != choice.engine:
+        return named
+    of_engine = [one for one in catalog.engines.values() if one.engine == choice.engine]
+    return min(of_engine or catalog.engines.values(), key=lambda one: (one.name not in catalog.options, one.cpu))

@@ -1,0 +1,37 @@
+"""`init --from`, `explain --command` and `plan --as`, as a person uses them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = (sys.executable, "-m", "dflash_deploy")
+
+
+def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run((*COMMAND, *words), input=given, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_written_plan_is_taken_over_and_nothing_of_it_is_run(tmp_path: Path) -> None:
+    written = run("plan", "--dir", str(tmp_path / "none"), "--profile", "h100", "--as", "docker-run")
+    mark = tmp_path / "ran"
+    recipe = f"docker rm -f $(touch {mark})\n{written.stdout} --seed 3 --api-key abcdefgh12345678"
+    made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "-", "--json", given=recipe)
+    assert made.returncode == 0, made.stderr
+    items = {row["name"]: row["fate"] for row in json.loads(made.stdout)["data"]["recipe"]["items"]}
+    assert (items["docker"], items["--api-key"], items["--seed"]) == ("dangerous", "dangerous", "kept")
+    env = (tmp_path / "d" / ".env").read_text(encoding="utf-8")
+    assert "EXTRA_ARGS='--seed 3'" in env
+    assert "abcdefgh12345678" not in env + made.stdout + made.stderr
+    assert not mark.exists()
+
+
+def test_a_recipe_of_an_unknown_model_ends_with_the_table_and_writes_nothing(tmp_path: Path) -> None:
+    made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "vllm serve o/M --max-model-len 9")
+    assert made.returncode == 2
+    assert "MAX_MODEL_LEN=9" in made.stdout
+    assert "`o/M` is not a known model" in made.stderr
+    assert not (tmp_path / "d").exists()
+    explained = run("explain", "--profile", "h100", "--command", "vllm serve o/M --max-model-len 9")
+    assert explained.returncode == 0
+    assert "plan     none: `o/M` is not a known model" in explained.stdout
