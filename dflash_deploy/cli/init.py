@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +13,6 @@ import typer
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import (
     HERE,
-    Directory,
     Engine,
     Goal,
     Json,
@@ -26,6 +27,7 @@ from dflash_deploy.cli.options import (
     Runtime,
     Streams,
     ask,
+    deployments,
     is_asked_on_terminal,
 )
 from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
@@ -44,9 +46,20 @@ Domain = Annotated[
 ]
 
 
+Place = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="The deployment directory; else this one if it is empty, or ~/dflash/PROFILE.",
+        file_okay=False,
+        autocompletion=deployments,
+    ),
+]
+
+
 @command(changes=True, examples=("init", "init --profile rtx-3090 --models-dir /data/models"))
 def init(
-    directory: Directory = HERE,
+    directory: Place = None,
     profile: Profile = None,
     model: Model = None,
     engine: Engine = None,
@@ -69,13 +82,15 @@ def init(
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine.
 
-    On a terminal, without options, it asks at most five questions first.
+    On a terminal, without options, it asks at most six questions first.
     """
     from dflash_deploy.operations.plan import init as run_init
     from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
-    _refuse_source(directory)
+    chosen = directory or _here(force=force)
+    if chosen is not None:
+        _refuse_source(chosen)
     choice = Choice(
         profile=profile,
         model=model,
@@ -95,10 +110,10 @@ def init(
         models_dir=models_dir,
     )
     if choice == Choice() and not (yes or force or as_json) and is_asked_on_terminal():
-        choice = ask(directory)
-    created = run_init(directory, choice, force=force)
+        choice = ask(chosen)
+    created = run_init(chosen, choice, force=force)
     plan, deployment = created.plan, created.deployment
-    there = deployment.option
+    there = deployment.option if chosen else ""
     shown = (
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
         *model_lines(plan),
@@ -106,10 +121,26 @@ def init(
         *_replicas(plan),
         *_faster(choice, plan),
         *_written(created),
-        f"next     dflash-deploy plan{there}   why each setting has its value",
+        *(
+            []
+            if chosen
+            else [f"         the current directory is not empty: cd {shlex.quote(str(deployment.directory))}"]
+        ),
+        *([] if chosen else [f"next     cd {shlex.quote(str(deployment.directory))}"]),
+        f"{'next' if chosen else '':9}dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
     return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+
+
+def _here(*, force: bool) -> Path | None:
+    """The current directory; `None` if it has something else than a deployment."""
+    if force or (HERE / ".env").exists() or (HERE / ".dflash").exists():
+        return HERE
+    with suppress(OSError):
+        if any(not entry.name.startswith(".") for entry in HERE.iterdir()):
+            return None
+    return HERE
 
 
 def _refuse_source(directory: Path) -> None:
