@@ -68,6 +68,7 @@ def _directory(found: Look) -> Iterator[str]:
 def machine_line(facts: HostFacts) -> str:
     """GPUs, or what a machine without one has."""
     if facts.gpus:
-        return ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        return f"{cards}, driver {facts.gpus[0].driver}"
     memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
     return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"

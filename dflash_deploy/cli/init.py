@@ -30,7 +30,7 @@ from dflash_deploy.cli.options import (
     deployments,
     is_asked_on_terminal,
 )
-from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
+from dflash_deploy.cli.planned import evidence_of, model_lines
 from dflash_deploy.cli.recipes import faster_line
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
@@ -130,7 +130,8 @@ def init(
         f"{'next' if chosen else '':9}dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
-    return Report(created.document(), (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+    findings = (*plan.errors, *(finding for finding in plan.findings if finding not in plan.errors))
+    return Report(created.document(), (*shown, *_other_machines(plan)), findings, findings_first=bool(plan.errors))
 
 
 def _here(*, force: bool) -> Path | None:
@@ -185,7 +186,7 @@ def _replaced(created: Created) -> Iterator[str]:
 def _start(plan: Plan) -> str:
     """What `up` does here."""
     if plan.errors:
-        return "after the error below is fixed"
+        return "after the error above is fixed, or on the machine that the profile is for"
     if plan.settings.several_machines and not plan.settings.answers_requests:
         return "start it here first; it waits for rank 0, which answers requests"
     return "start it and wait for the first answer"

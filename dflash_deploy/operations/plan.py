@@ -210,8 +210,8 @@ def check_new(deployment: Deployment) -> None:
         raise BadInput(
             f"{deployment.directory} already has a deployment",
             hint=(
-                "`dflash-deploy set NAME=VALUE` changes a setting; `dflash-deploy init --force --model NAME` changes the "
-                "model, and the keys stay"
+                "`dflash-deploy set NAME=VALUE` changes a setting, `dflash-deploy init --force --model NAME` "
+                "the model; the keys stay"
             ),
         )
 
@@ -268,7 +268,8 @@ class Offer:
 def offer(directory: Path | None, facts: HostFacts | None = None) -> Offer:
     """The choices for a new deployment in a directory; `None` is one in `~/dflash`.
 
-    `facts` are read here if they are not given. Raises BadInput if the directory has a deployment already, CatalogRefused if the custom catalog is not valid.
+    `facts` are read here if they are not given. Raises BadInput if the directory has a deployment already,
+    CatalogRefused if the custom catalog is not valid.
     """
     if directory is not None:
         check_new(Deployment(directory))

@@ -29,7 +29,7 @@ FOLDER = "monitoring"
 DEPLOYMENT, REPLICA = "deployment", "replica"
 """Labels of an engine: the name of its deployment, and its number from 1."""
 
-RUNBOOK = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs/reference/alerts.md"
+RUNBOOK = f"{DOCS}/reference/alerts.md"
 
 RESTART_LOOP = "RestartLoop"
 RESTARTS, RESTART_WINDOW = 3, timedelta(hours=1)
