@@ -53,7 +53,9 @@ As = Annotated[
 Options = Annotated[
     str | None,
     typer.Option(
-        "--options", metavar="WORD", help="List the release's options for EXTRA_ARGS whose name contains WORD."
+        "--options",
+        metavar="WORD",
+        help=f"List the release's options for {Settings.extra_args} whose name contains WORD.",
     ),
 ]
 
@@ -141,7 +143,7 @@ def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:
     released = f", released {made.engine.released}" if made.engine.released else ""
     table = Grid("option", "set it in", wraps=("set it in",))
     for option in listed:
-        table.add_row(option.name, option.setting or "EXTRA_ARGS")
+        table.add_row(option.name, option.setting or Settings.extra_args.name)
     yield f"{len(listed)} options of {made.engine.title}{released}"
     if listed:
         yield from ("", table)

@@ -358,7 +358,7 @@ class Translator:
     def _host(self, item: RecipeItem) -> Translated:
         bind = Settings.dflash_bind.name
         if self.recipe.contained:
-            return self._as(item, "superseded", bind, "all addresses inside the container; outside it DFLASH_BIND")
+            return self._as(item, "superseded", bind, f"all addresses inside the container; outside it {bind}")
         if item.value in _EVERYWHERE:
             return self._as(item, "dangerous", f"{bind}=127.0.0.1", _OPEN)
         return self._set(item, Settings.dflash_bind, item.value)
@@ -374,13 +374,15 @@ class Translator:
                 item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
             )
         if "." in item.name and not self.rules.dotted:
-            return self._as(item, "not-ours", "EXTRA_ARGS", "JSON: add it by hand, in single quotes inside double ones")
+            return self._as(
+                item, "not-ours", Settings.extra_args.name, "JSON: add it by hand, in single quotes inside double ones"
+            )
         words = [item.name, *item.value.split(" ")] if item.value else [item.name]
         if not _writable(words):
-            return self._as(item, "not-ours", "EXTRA_ARGS", "it needs quotes: add it by hand")
+            return self._as(item, "not-ours", Settings.extra_args.name, "it needs quotes: add it by hand")
         self.extra[item.name] = tuple(words)
         checked = "an option of" if self.known else "not checked: the options are not known of"
-        return self._as(item, "kept", f"EXTRA_ARGS={' '.join(words)}", f"{checked} {title}")
+        return self._as(item, "kept", f"{Settings.extra_args}={' '.join(words)}", f"{checked} {title}")
 
     def _variable(self, item: RecipeItem) -> Translated:
         prefix = self.rules.variable_prefix
@@ -419,7 +421,7 @@ class Translator:
         *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
         if self.recipe.form == "pod" or not outer.isdigit():
             return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
-        if "DFLASH_PORT" in self.settings:
+        if Settings.dflash_port.name in self.settings:
             return self._as(item, "not-ours", "", "one port is published")
         row = self._set(item, Settings.dflash_port, outer)
         bind = "".join(address).strip("[]")

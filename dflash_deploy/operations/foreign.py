@@ -20,6 +20,7 @@ from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
+from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -79,12 +80,16 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     release = base.engine if base else _release(asked, catalog)
     translator = Translator(recipe, release, pair, catalog)
     rows = translator.rows(base.settings.extra_args if base else ())
+    drafter = Settings.dflash_drafter.name
     given = {
-        "MAX_MODEL_LEN": choice.max_model_len, "MAX_NUM_SEQS": choice.concurrency, "DFLASH_BIND": choice.host,
-        "DFLASH_PORT": choice.port, "DFLASH_DRAFTER": None if choice.drafter else "off",
-    }  # fmt: skip
+        Settings.max_model_len.name: choice.max_model_len,
+        Settings.max_num_seqs.name: choice.concurrency,
+        Settings.dflash_bind.name: choice.host,
+        Settings.dflash_port.name: choice.port,
+        drafter: None if choice.drafter else "off",
+    }
     settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
-    off = settings.get("DFLASH_DRAFTER") == "off" and settings.pop("DFLASH_DRAFTER")
+    off = settings.get(drafter) == "off" and settings.pop(drafter)
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
     plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
     counts: dict[str, int] = {
@@ -95,7 +100,7 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
 
 def _engine_of_variables(recipe: ForeignRecipe, catalog: Catalog) -> str:
     """The engine of a file of variables: the one it names, else the first."""
-    named = next((item.value for item in recipe.items if item.name == "DFLASH_ENGINE"), "")
+    named = next((item.value for item in recipe.items if item.name == Settings.dflash_engine.name), "")
     return catalog.engines[named].engine if named in catalog.engines else DEFAULT
 
 

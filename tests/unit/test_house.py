@@ -13,6 +13,7 @@ PACKAGE = Path(dflash_deploy.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path.resolve() for path in sorted(PACKAGE.rglob("*.py"))}
 
 NOT_AN_ENGINE = {
+    "foreign/command.py": "the words of commands that others wrote",
     "operations/bundle.py": "names of distributions whose versions go into the bundle",
     "serve/field.py": "names of the templates in env-templates/",
     "serve/cpu_site/sitecustomize.py": "the distribution that vLLM's CPU build is asked for",
