@@ -34,7 +34,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate options docs pictures bench score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -191,6 +191,10 @@ score-diagnosis: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# what this machine can prove, in 20 minutes at most: build/proof/proof.html; SHARE=FILE also writes what can be published
+proof: $(LIGHT)/.ready
+	$(LIGHT)/bin/python -m tools.proof $(if $(SHARE),--share $(SHARE))
 
 # each command that changes a deployment is killed at 100 random moments, and runs again; about an hour
 kills: $(READY)

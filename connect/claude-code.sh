@@ -1,4 +1,4 @@
-export DFLASH_API_KEY="$(dflash-deploy keys show --reveal --dir __DIRECTORY__)"
+export DFLASH_API_KEY="$(__KEY_COMMAND__)"
 unset ANTHROPIC_API_KEY
 export ANTHROPIC_BASE_URL=__ROOT_URL__
 export ANTHROPIC_AUTH_TOKEN="$DFLASH_API_KEY"
@@ -6,4 +6,9 @@ export ANTHROPIC_MODEL=__MODEL__
 export ANTHROPIC_DEFAULT_OPUS_MODEL="$ANTHROPIC_MODEL"
 export ANTHROPIC_DEFAULT_SONNET_MODEL="$ANTHROPIC_MODEL"
 export ANTHROPIC_DEFAULT_HAIKU_MODEL="$ANTHROPIC_MODEL"
-claude
+export CLAUDE_CODE_MAX_OUTPUT_TOKENS=__OUTPUT__
+export CLAUDE_CODE_MAX_CONTEXT_TOKENS=__CONTEXT__
+export CLAUDE_CODE_AUTO_COMPACT_WINDOW=__CONTEXT__
+# else the first line of each prompt changes, and the engine's prefix cache is of no use
+export CLAUDE_CODE_ATTRIBUTION_HEADER=0
+claude "$@"

@@ -54,6 +54,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import ClassVar
 
+DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
+"""The pages that hints name; the installed package does not have them."""
+
 
 class ExitCode(IntEnum):
     """The exit status of the process."""

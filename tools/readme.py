@@ -103,7 +103,7 @@ def filled(text: str, catalog: Catalog) -> str:
     return MARKED.sub(lambda found: f"{found[1]}{tables[found[2]](catalog)}{found[3]}", text)
 
 
-WIDE, BAR, LEFT, RIGHT = 720, 18, 150, 110
+WIDE, BAR, LEFT, RIGHT = 720, 13, 150, 110
 """Sizes of the chart in pixels: its width, a bar's height, and the room beside the bars."""
 
 LIGHT = "text{fill:#1f2328}.plain{fill:#9aa4af}.drafts{fill:#0969da}"
@@ -116,13 +116,13 @@ def chart(text: str) -> str:
     most = max(max(row[1:]) for row in rows)
     parts = []
     for number, (concurrency, *speeds) in enumerate(rows):
-        top = 40 + number * (2 * BAR + 14)
+        top = 40 + number * (2 * BAR + 10)
         parts.append(f'<text x="{LEFT - 10}" y="{top + BAR + 5}" text-anchor="end">{concurrency} at a time</text>')
         for kind, speed, y in zip(("plain", "drafts"), speeds, (top, top + BAR), strict=True):
             width = (WIDE - LEFT - RIGHT) * speed / most
             parts.append(f'<rect class="{kind}" x="{LEFT}" y="{y}" width="{width:.0f}" height="{BAR - 2}"/>')
-            parts.append(f'<text x="{LEFT + width + 8:.0f}" y="{y + 13}">{speed} tokens/s</text>')
-    height = 40 + len(rows) * (2 * BAR + 14)
+            parts.append(f'<text x="{LEFT + width + 8:.0f}" y="{y + BAR - 3}">{speed} tokens/s</text>')
+    height = 40 + len(rows) * (2 * BAR + 10)
     title = "Tokens per second without and with the drafter, tiny models, two CPU cores"
     style = f"text{{font:13px system-ui,sans-serif}}{LIGHT}@media (prefers-color-scheme:dark){{{DARK}}}"
     return (

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dflash_deploy.errors import DOCS
 from dflash_deploy.plan.speed import at_draft_tokens
 from dflash_deploy.serve.settings import Settings
 
@@ -66,7 +67,7 @@ def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) ->
 
 WEAK_HINT = (
     f"lower {Settings.dflash_num_spec_tokens}: late positions cost time and are seldom accepted; a chat template can "
-    "halve acceptance, and POST /v1/completions uses none: docs/explanation/acceptance.md"
+    f"halve acceptance, and POST /v1/completions uses none: {DOCS}/explanation/acceptance.md"
 )
 """What helps if the setup is right and the text is hard to predict."""
 

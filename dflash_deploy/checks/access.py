@@ -75,7 +75,7 @@ def wrong_name(tested: EndpointUnderTest) -> CheckOutcome:
     """A request for an unknown model name is refused, not answered by another model."""
     name = f"no-such-model-{secrets.token_hex(4)}"
     if tested.engine is not None and not tested.engine.refuses_other_models:
-        # serving_base.py of SGLang 0.5.23; server-common.cpp of llama.cpp b11434
+        # serving_base.py of SGLang 0.5.23
         raise CheckSkipped(f"the model {name}", "this engine ignores the model name of a request")
     try:
         answer = tested.endpoint.chat(tested.questions.text.ask, max_tokens=8, model=name)

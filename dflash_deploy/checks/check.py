@@ -139,7 +139,7 @@ def deployed_endpoint(
         engine=engine,
         locked=True,
         drafting=plan.speculating,
-        sees=_sees(plan),
+        sees=takes_images(plan),
         thinks=bool(settings.reasoning_parser),
         must_think=family.thinking == "always",
         drafter_thinks=plan.drafting and _drafter_thinks(family),
@@ -155,8 +155,8 @@ def deployed_endpoint(
     )
 
 
-def _sees(plan: Plan) -> bool:
-    """Whether the deployment accepts images: the target does, and nothing in `.env` leaves the vision tower out."""
+def takes_images(plan: Plan) -> bool:
+    """Return whether a deployment takes images: its target does, and `.env` does not leave the vision tower out."""
     settings = plan.settings
     text_only = TEXT_ONLY in settings.extra_args or (plan.pair.target.projector and not settings.mmproj_file)
     return plan.pair.sees and not text_only

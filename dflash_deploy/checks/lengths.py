@@ -77,7 +77,7 @@ def _drafts(tested: EndpointUnderTest) -> SpecCounters | None:
 
 @check("size")
 def oversized(tested: EndpointUnderTest) -> CheckOutcome:
-    """A prompt beyond the context is refused with a reason, and a body beyond MAX_BODY_MIB before it is read."""
+    """A prompt beyond the context is refused with a reason, the next question answered, and a huge body not read."""
     limit = _context(tested)
     asked = f"more than {limit} words" if limit else "a prompt beyond the context"
     if limit is None:
@@ -90,6 +90,9 @@ def oversized(tested: EndpointUnderTest) -> CheckOutcome:
     except EndpointError as problem:
         answers.append(f"refused with {problem.status}")
         right = problem.status in {400, 413}
+    if unanswered := _unanswered(tested):
+        answers.append(f"the next question has no answer: {unanswered}")
+        right = False
     if tested.max_body_mib is not None:
         asked += f", and a body of {tested.max_body_mib} MiB plus 1 byte"
         status = tested.endpoint.status_of_announced(tested.max_body_mib * MIB + 1)
@@ -97,6 +100,15 @@ def oversized(tested: EndpointUnderTest) -> CheckOutcome:
         right = right and status == 413
     hint = "requests that are too long must be refused: a silently cut prompt gives wrong answers"
     return CheckOutcome(right, asked, ", ".join(answers), hint)
+
+
+def _unanswered(tested: EndpointUnderTest) -> str:
+    """Return why a short question has no answer, empty if it has one: a refusal must not harm what follows it."""
+    try:
+        tested.endpoint.chat(tested.questions.text.ask, max_tokens=8)
+    except EndpointError as problem:
+        return str(problem)
+    return ""
 
 
 def _context(tested: EndpointUnderTest) -> int | None:

@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "logs": (f"{PACKAGE}.logs", "Print the engine's log, or pack a bundle for a report."),
         "explain": (f"{PACKAGE}.explain", "Explain the log of any engine: cause, evidence, fix."),
         "down": (f"{PACKAGE}.down", "Stop and remove the engine."),
+        "set": (f"{PACKAGE}.set", "Change settings of .env, or list what can be set."),
         "restart": (f"{PACKAGE}.rollback", "Stop the engine and start it with the settings of .env."),
         "rollback": (f"{PACKAGE}.rollback", "Restore the settings of the last good start, and start them."),
     },

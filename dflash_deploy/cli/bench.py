@@ -42,13 +42,18 @@ if TYPE_CHECKING:
 Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
 Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
 Save = Annotated[Path | None, typer.Option(help="Write the figures as JSON.", dir_okay=False)]
+Shared = Annotated[
+    Path | None,
+    typer.Option(help="Write the figures for publication: no host names, API keys, paths or prompts.", dir_okay=False),
+]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
 Blocks = Annotated[bool, typer.Option("--blocks", help="Also print each measurement as `vllm bench serve` does.")]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
 @command(
-    starts_over=True, examples=("bench --baseline", "bench --workload code,chat --concurrency 1,8 --save run.json")
+    starts_over=True,
+    examples=("bench --baseline --share result.json", "bench --workload code,chat --concurrency 1,8 --save run.json"),
 )
 def bench(
     directory: Directory = HERE,
@@ -70,6 +75,7 @@ def bench(
     replica: Replica = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
+    share: Shared = None,
     report: Page = None,
     blocks: Blocks = False,
     patience: Restarts = PATIENCE,
@@ -85,7 +91,7 @@ def bench(
     numbers = concurrency_of(concurrency)
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
-    for file in filter(None, (save, report)):
+    for file in filter(None, (save, share, report)):
         check_output(file)
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
     target: BenchTarget
@@ -106,10 +112,11 @@ def bench(
         warmup=warmup,
         min_speedup=min_speedup,
         save=save,
+        share=share,
         report=report,
         reporter=terminal(),
     )
-    shown = (*_shown(done, blocks=blocks), *(f"wrote {file}" for file in (save, report) if file))
+    shown = (*_shown(done, blocks=blocks), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 
 

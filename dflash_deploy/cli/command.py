@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dflash_deploy.cli.shown import About, quoted
+from dflash_deploy.errors import DOCS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,11 +100,11 @@ RETIRED: Mapping[str, str] = {
     **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
     **dict.fromkeys(
         ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
-        "an overlay has it: docs/how-to/kubernetes.md",
+        f"an overlay has it: {DOCS}/how-to/kubernetes.md",
     ),
     **dict.fromkeys(
         ("export compose --image", "export compose --router-image"),
-        "`compose.override.yaml` has it: docs/how-to/run-the-folder.md",
+        f"`compose.override.yaml` has it: {DOCS}/how-to/run-the-folder.md",
     ),
     **dict.fromkeys(
         ("export production-stack --runtime-class", "export production-stack --gpu-resource"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,15 +16,18 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations.connect import Connections
+    from dflash_deploy.operations.connect import ClientFile, Connections
 
 
-@command(examples=("connect", "connect opencode --url http://box:8000"))
+@command(examples=("connect opencode --url http://box:8000", "connect codex --write"))
 def connect(
     client: Annotated[
         str,
         typer.Argument(help="The client; without it, list all known ones.", show_default=False, autocompletion=clients),
     ] = "",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Arguments for the client of --launch, after `--`.", show_default=False)
+    ] = None,
     directory: Directory = HERE,
     url: Annotated[
         str | None,
@@ -31,29 +35,85 @@ def connect(
     ] = None,
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="Name of the model at another endpoint; else the first one.")] = "",
+    key: Annotated[str, typer.Option(help="Use this named key, and print a note with it to hand over.")] = "",
+    write: Annotated[
+        bool, typer.Option("--write", help="Merge the configuration into the client's file, after a diff and a prompt.")
+    ] = False,
+    launch: Annotated[
+        bool, typer.Option("--launch", help="Start the client; write its file first, if it reads one.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")] = False,
     as_json: Json = False,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""
+    _check_options(client, url, own=bool(key_file or model), key=key, acts=write or launch)
+    if arguments and not launch:
+        raise BadInput(f"`{arguments[0]}` is an argument for a client that does not start", hint="add --launch")
+    found = _found(directory, client, url, key_file, model, key)
+    if not client:
+        return _listed(found)
+    if write or launch:
+        return _done(found, client, arguments or [], launch=launch, yes=yes, as_json=as_json)
+    if not as_json:
+        # nothing else on standard output, so that it can go into a file; the note is the other way past the redaction
+        sys.stdout.write(visible(found.handover(client) if key else found.redact(found.configuration(client))))
+        _say(found, _notes(found, client))
+    return Report(found.chosen(client))
+
+
+def _check_options(client: str, url: str | None, *, own: bool, key: str, acts: bool) -> None:
+    if own and url is None:
+        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
+    if own and key:
+        raise BadInput("--key is a key of a deployment", hint="--key-file names the key of another endpoint")
+    if (key or acts) and not client:
+        raise BadInput("--key, --write and --launch need a client", hint="`dflash-deploy connect` lists all clients")
+
+
+def _found(directory: Path, client: str, url: str | None, key_file: Path | None, model: str, key: str) -> Connections:
     from dflash_deploy.operations.connect import connect as run_connect
     from dflash_deploy.operations.connect import connect_url, has_deployment
 
-    if (key_file or model) and url is None:
-        raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if url is not None and (key_file or model or not has_deployment(directory)):
-        found = connect_url(url, client, key_file=key_file, model=model)
-    else:
-        found = run_connect(directory, client, url=url)
-    if not client:
-        return _listed(found)
-    if not as_json:
-        # nothing else on standard output, so that it can go into a file
-        from dflash_deploy.cli.report import note
+        return connect_url(url, client, key_file=key_file, model=model)
+    return run_connect(directory, client, url=url, key_name=key)
 
-        redact = found.redact
-        sys.stdout.write(visible(redact(found.configuration(client))))
-        for line in _notes(found, client):
-            note(redact(line))
-    return Report(found.chosen(client))
+
+def _done(found: Connections, client: str, arguments: list[str], *, launch: bool, yes: bool, as_json: bool) -> Report:
+    """Write the client's file if it has one, and start the client."""
+    if launch:
+        found.check_launch(client)
+    written = backup = None
+    if not launch or found.known[client].path:
+        file = found.file(client)
+        if file.diff and _agreed(file, found, yes=yes, as_json=as_json):
+            written, backup = file.path, file.write()
+        if not as_json:
+            _say(found, _written(file, backup))
+    if launch:
+        found.launch(client, arguments)
+    if not as_json:
+        _say(found, _notes(found, client))
+    return Report(found.chosen(client, written, backup))
+
+
+def _agreed(file: ClientFile, found: Connections, *, yes: bool, as_json: bool) -> bool:
+    """Show what changes, and ask. Raises BadInput if the user declines, or without a terminal to ask on."""
+    if not as_json:
+        typer.echo(visible(found.redact(file.diff)), err=True, nl=False)
+    if yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(f"{file.path} is not written: no terminal to ask on", hint="--yes writes it without a prompt")
+    if not typer.confirm(f"Write {file.path}?", err=True):
+        raise BadInput(f"{file.path} is not written", hint="without --write the configuration is only printed")
+    return True
+
+
+def _written(file: ClientFile, backup: Path | None) -> Iterator[str]:
+    yield f"written    {file.path}" if file.diff else f"unchanged  {file.path} has this configuration"
+    if backup is not None:
+        yield f"backup     {backup}"
 
 
 def _listed(found: Connections) -> Report:
@@ -65,11 +125,18 @@ def _listed(found: Connections) -> Report:
     return Report(found.listed(), (drawn, "", *ending))
 
 
+def _say(found: Connections, lines: Iterator[str]) -> None:
+    from dflash_deploy.cli.report import note
+
+    for line in lines:
+        note(found.redact(line))
+
+
 def _notes(found: Connections, client: str) -> Iterator[str]:
     """What a person must know beside the configuration."""
     chosen = found.known[client]
     yield f"goes into  {chosen.where}"
-    if not chosen.file.endswith(".sh"):
+    if not chosen.is_shell:
         yield f"key        {found.export}"
     if found.root is not None:
         yield f"trust      copy {found.root} to the client: SSL_CERT_FILE (Python), NODE_EXTRA_CA_CERTS, curl --cacert"
@@ -77,3 +144,5 @@ def _notes(found: Connections, client: str) -> Iterator[str]:
         yield f"note       {chosen.note}"
     if chosen.tools and not found.reads_tool_calls:
         yield f"note       it needs tool calls, but {Settings.tool_call_parser} is empty: the engine reads none"
+    for problem in found.problems(client):
+        yield f"problem    {problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -231,12 +232,20 @@ def _start_display(*, json_stream: bool) -> Iterator[ShowProgress]:
 def _live(status: Status, screen: Console, progress: StartProgress) -> None:
     head = f"{_where(progress)}  {_times(progress)}  "
     room = max(screen.width - len(head) - 4, 10)
-    status.update(Text.assemble((head, "bold"), (visible(progress.last_line)[:room], "dim")))
+    status.update(Text.assemble((head, "bold"), (visible(calm(progress.last_line))[:room], "dim")))
+
+
+_ALARMING = re.compile("fail|error|fatal|exception", re.IGNORECASE)
+
+
+def calm(line: str) -> str:
+    """The last line of the engine's log, unless it names a failure: engines try things, and a real end is explained."""
+    return "" if _ALARMING.search(line) else line
 
 
 def _line(progress: StartProgress) -> str:
     last_time = f" ({progress.usual_in_phase:.0f} s last time)" if progress.usual_in_phase else ""
-    said = f": {progress.last_line}" if progress.last_line else ""
+    said = f": {last}" if (last := calm(progress.last_line)) else ""
     line = f"{progress.elapsed:5.0f} s  {_where(progress)}{last_time}{said}"
     # an engine writes its whole configuration in one line
     return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"

@@ -39,7 +39,7 @@ def here() -> Report:
 
 def _shown(found: Look) -> Iterator[str]:
     yield from _directory(found)
-    yield f"machine    {_machine(found.facts)}"
+    yield f"machine    {machine_line(found.facts)}"
     fitting = found.fitting
     if isinstance(fitting, DeployError):
         yield f"profile    {fitting.message}"
@@ -65,9 +65,10 @@ def _directory(found: Look) -> Iterator[str]:
         yield f"weights    {deployed.weights_problem or 'present'}"
 
 
-def _machine(facts: HostFacts) -> str:
+def machine_line(facts: HostFacts) -> str:
     """GPUs, or what a machine without one has."""
     if facts.gpus:
-        return ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        return f"{cards}, driver {facts.gpus[0].driver}"
     memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
     return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,6 @@ from dflash_deploy.cli.command import command
 from dflash_deploy.cli.foreign import From, recipe_lines
 from dflash_deploy.cli.options import (
     HERE,
-    Directory,
     Engine,
     Goal,
     Json,
@@ -27,9 +28,10 @@ from dflash_deploy.cli.options import (
     Runtime,
     Streams,
     ask,
+    deployments,
     is_asked_on_terminal,
 )
-from dflash_deploy.cli.planned import evidence_of, model_lines, refusal_of
+from dflash_deploy.cli.planned import evidence_of, model_lines
 from dflash_deploy.cli.recipes import faster_line
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
@@ -46,9 +48,20 @@ Domain = Annotated[
 ]
 
 
+Place = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir",
+        help="The deployment directory; else this one if it is empty, or ~/dflash/PROFILE.",
+        file_okay=False,
+        autocompletion=deployments,
+    ),
+]
+
+
 @command(changes=True, examples=("init", "init --profile h100 --from 'vllm serve Qwen/Qwen3.5-27B'"))
 def init(
-    directory: Directory = HERE,
+    directory: Place = None,
     profile: Profile = None,
     model: Model = None,
     engine: Engine = None,
@@ -72,13 +85,15 @@ def init(
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine.
 
-    On a terminal, without options, it asks at most five questions first.
+    On a terminal, without options, it asks at most six questions first.
     """
     from dflash_deploy.operations.plan import init as run_init
     from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
-    _refuse_source(directory)
+    chosen = directory or _here(force=force)
+    if chosen is not None:
+        _refuse_source(chosen)
     choice = Choice(
         profile=profile,
         model=model,
@@ -98,13 +113,13 @@ def init(
         models_dir=models_dir,
     )
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
-        choice = ask(directory)
+        choice = ask(chosen)
     theirs = _taken_over(from_, choice)
     if theirs is not None and theirs.failure is not None:
         return Report(theirs, tuple(recipe_lines(theirs)), failure=theirs.failure)
-    created = run_init(directory, theirs.choice if theirs else choice, force=force)
+    created = run_init(chosen, theirs.choice if theirs else choice, force=force)
     plan, deployment = created.plan, created.deployment
-    there = deployment.option
+    there = deployment.option if chosen else ""
     shown = (
         *(recipe_lines(theirs) if theirs else ()),
         f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
@@ -113,17 +128,34 @@ def init(
         *_replicas(plan),
         *_faster(choice, plan),
         *_written(created),
-        f"next     dflash-deploy plan{there}   why each setting has its value",
+        *(
+            []
+            if chosen
+            else [f"         the current directory is not empty: cd {shlex.quote(str(deployment.directory))}"]
+        ),
+        *([] if chosen else [f"next     cd {shlex.quote(str(deployment.directory))}"]),
+        f"{'next' if chosen else '':9}dflash-deploy plan{there}   why each setting has its value",
         f"         dflash-deploy up{there}     {_start(plan)}",
     )
+    findings = (*plan.errors, *(finding for finding in plan.findings if finding not in plan.errors))
     data = created.document() | {"recipe": theirs}
-    return Report(data, (*shown, *refusal_of(plan), *_other_machines(plan)), plan.findings)
+    return Report(data, (*shown, *_other_machines(plan)), findings, findings_first=bool(plan.errors))
 
 
 def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
     from dflash_deploy.operations.foreign import plan_from, recipe_text
 
     return plan_from(recipe_text(source), choice) if source else None
+
+
+def _here(*, force: bool) -> Path | None:
+    """The current directory; `None` if it has something else than a deployment."""
+    if force or (HERE / ".env").exists() or (HERE / ".dflash").exists():
+        return HERE
+    with suppress(OSError):
+        if any(not entry.name.startswith(".") for entry in HERE.iterdir()):
+            return None
+    return HERE
 
 
 def _refuse_source(directory: Path) -> None:
@@ -168,7 +200,7 @@ def _replaced(created: Created) -> Iterator[str]:
 def _start(plan: Plan) -> str:
     """What `up` does here."""
     if plan.errors:
-        return "after the error below is fixed"
+        return "after the error above is fixed, or on the machine that the profile is for"
     if plan.settings.several_machines and not plan.settings.answers_requests:
         return "start it here first; it waits for rank 0, which answers requests"
     return "start it and wait for the first answer"

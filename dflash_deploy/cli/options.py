@@ -2,7 +2,7 @@
 
 The options include what `bench`, `tune` and `test` measure, how, and beside what, and the name, scope and limits of an
 API key. Shells complete names of the catalog, checks, clients and deployments; an error completes nothing. `init` asks
-at most five questions on a terminal, each with a default that Enter accepts. Values are numbers with commas between,
+at most six questions on a terminal, each with a default that Enter accepts. Values are numbers with commas between,
 durations such as `30m`, `2h` or `1d`, and sizes with their units.
 """
 
@@ -31,6 +31,7 @@ from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 if TYPE_CHECKING:
     from dflash_deploy.operations.plan import Offer
     from dflash_deploy.plan.result import Choice
+    from dflash_deploy.serve.settings import Goal as GoalName
 
 
 # --- what is measured
@@ -252,17 +253,26 @@ def is_asked_on_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def ask(directory: Path) -> Choice:
-    """Ask for profile, recipe, directory of the weights, port and runtime, if there is something to choose.
+USES = ("chat", "coding", "vision")
+"""What a deployment is for: `coding` gets a long context, `vision` only models that read images."""
 
-    Raises BadInput if the directory is a deployment already, and what planning raises.
+
+def ask(directory: Path | None) -> Choice:
+    """Show this machine, and ask for profile, use, recipe, directory of the weights, port and runtime.
+
+    Questions with one answer are left out. Raises BadInput if the directory is a deployment already, and what planning
+    raises.
     """
+    from dflash_deploy.cli.here import machine_line
     from dflash_deploy.operations.plan import offer
     from dflash_deploy.plan.result import Choice
 
     offered = offer(directory)
-    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered))
-    recipe = _recipe(offered, profile)
+    _say(f"This machine: {machine_line(offered.facts)}. Enter accepts a default, ? shows the answers.")
+    names = tuple(offered.catalog.profiles)
+    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered), names)
+    use = _asked("Use (chat, coding or vision)", USES[0], _one_of(USES, "use"), USES)
+    recipe = _recipe(offered, profile, use)
     plan = offered.plan(profile, recipe)
     models = Path("~/models")
     if plan.pair.target.repo:
@@ -271,33 +281,43 @@ def ask(directory: Path) -> Choice:
     runtimes = offered.runtimes(plan)
     runtime = None
     if len(runtimes) > 1:
-        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"))
+        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"), runtimes)
         runtime = next(one for one in runtimes if one == wanted)
-    return Choice(profile=profile, recipe=recipe, models_dir=models, port=port, runtime=runtime)
+    goal: GoalName | None = "coding" if use == "coding" else None
+    return Choice(profile=profile, recipe=recipe, goal=goal, models_dir=models, port=port, runtime=runtime)
 
 
-def _recipe(offered: Offer, profile: str) -> str | None:
-    """The chosen recipe; `None`, without a question, if the profile has fewer than two."""
-    recipes = offered.recipes(profile)
-    default = next((one.recipe.name for one in recipes if one.recipe.default), None)
-    if default is None or len(recipes) < 2:
-        return None
-    width = get_terminal_size().columns
+def _recipe(offered: Offer, profile: str, use: str) -> str | None:
+    """The chosen recipe; `None`, without a question, if fewer than two of the profile suit the use."""
+    recipes = [one for one in offered.recipes(profile) if one.pair.sees or use != "vision"]
+    if len(recipes) < 2:
+        return recipes[0].recipe.name if recipes and not recipes[0].recipe.default else None
+    names = [one.recipe.name for one in recipes]
     for line in offer_lines(recipes, profile):
-        typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * 6, break_on_hyphens=False)), err=True)
-    return _asked("Recipe", default, _one_of([one.recipe.name for one in recipes], "recipe"))
+        _say(line, indent=6)
+    default = next((one.recipe.name for one in recipes if one.recipe.default), names[0])
+    return _asked("Recipe", default, _one_of(names, "recipe"), names)
 
 
-def _asked(text: str, default: str, read: Callable[[str], T]) -> T:
+def _say(line: str, indent: int = 0) -> None:
+    """A line on standard error, in the width of the terminal."""
+    width = get_terminal_size().columns
+    typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)), err=True)
+
+
+def _asked(text: str, default: str, read: Callable[[str], T], answers: Sequence[str] = ()) -> T:
     """Ask until there is an answer that `read` accepts; an empty one is `default`, if there is one."""
     while True:
         typer.echo(f"{text}{f' [{default}]' if default else ''}: ", nl=False, err=True)
         given = _line() or default
+        if given.strip() == "?" and answers:
+            _say(f"  {', '.join(answers)}", indent=2)
+            continue
         try:
             if given:
                 return read(given)
         except typer.BadParameter as problem:
-            typer.echo(f"Error: {problem.message}", err=True)
+            _say(f"Error: {problem.message}")
 
 
 def _line() -> str:

@@ -52,7 +52,11 @@ As = Annotated[
 ]
 Options = Annotated[
     str | None,
-    typer.Option("--options", metavar="WORD", help="List the options of the engine release whose name contains WORD."),
+    typer.Option(
+        "--options",
+        metavar="WORD",
+        help=f"List the release's options for {Settings.extra_args} whose name contains WORD.",
+    ),
 ]
 
 

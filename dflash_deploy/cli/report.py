@@ -163,6 +163,9 @@ def run_command(function: Callable[P, Report], about: About, *args: P.args, **kw
         whole = document(about.name, report.data, report.findings, report.failure)
         print_json({"event": "result", **whole} if in_lines else whole, redact, in_lines=in_lines)
     else:
+        if report.findings_first:
+            _explain(replace(report, failure=None), redact)
+            report = replace(report, findings=())
         _show(report.shown, redact)
     report = _delivered(report, about)
     _explain(report, redact)

@@ -61,6 +61,8 @@ class Report:
     shown: tuple[Shown, ...] = ()
     findings: tuple[Finding, ...] = ()
     failure: DeployError | None = None
+    findings_first: bool = False
+    """Whether people read the findings before the rest."""
 
 
 LONGEST = 2000

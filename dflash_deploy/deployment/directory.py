@@ -232,7 +232,7 @@ class Deployment(DeploymentPlaces):
         return deployment
 
     def write_env(self, values: Mapping[str, str], engine: str = DEFAULT) -> None:
-        """Write `.env` from an engine's template, created with mode 0600."""
+        """Write `.env` for an engine, created with mode 0600."""
         self.directory.mkdir(parents=True, exist_ok=True)
         place = self._owned() if self.env_file.exists() else self.env_file
         write_atomically(place, dotenv.fill_template(values, engine), mode=PRIVATE)
@@ -268,17 +268,23 @@ class Deployment(DeploymentPlaces):
     def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
         """Write changed settings to `.env` and keep the previous file as `.env.last`; return the deployment read again.
 
-        `why` is written as comments before the first changed setting and replaces earlier comments of this kind. Raises
-        SettingsRefused as `with_new_key` does, and if a value cannot be written.
+        `why` is written as comments before the first setting with a value, and replaces earlier comments of this kind.
+        Raises SettingsRefused as `with_new_key` does, and if a value cannot be written.
         """
-        before = changed = self._read()
-        for name, value in changes.items():
-            changed = dotenv.replace_value(changed, name, value)
-        if why:
-            changed = dotenv.with_comments(changed, next(iter(changes)), [self.redact(line) for line in why])
+        before, changed = self._read(), self.text_with(changes)
+        first = next((name for name, value in changes.items() if value), None)
+        if why and first:
+            changed = dotenv.with_comments(changed, first, [self.redact(line) for line in why])
         self._owned()
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)
+
+    def text_with(self, changes: Mapping[str, str]) -> str:
+        """The text of `.env` with changed settings; one without a value is removed."""
+        text = self._read()
+        for name, value in changes.items():
+            text = dotenv.replace_value(text, name, value) if value else dotenv.without(text, name)
+        return text
 
     def keep_last(self, text: str) -> None:
         """Copy `.env` to `.env.last` before `text` replaces it. Raises the errors of reading `.env`.

@@ -1,4 +1,4 @@
-"""`.env`: filled from the commented template, read back, and checked for unknown settings.
+"""`.env`: written with the settings that have a value, read back, and checked for unknown settings.
 
 Three programs read this file with different rules: Compose expands `$`, python-dotenv does not, `docker run` keeps
 quotes. So values are written in a form that Compose and python-dotenv read the same; a property test checks it. Secrets
@@ -11,12 +11,12 @@ from __future__ import annotations
 import difflib
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
-from dotenv.parser import parse_stream
+from dotenv.parser import Binding, parse_stream
 
-from dflash_deploy.catalog.settings import all_setting_names, passed_on, setting_names, template_text
+from dflash_deploy.catalog.settings import all_setting_names, manual, passed_on
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.intake.parse import printable
 from dflash_deploy.redact import REDACTED, Secret, redact_by_shape
@@ -98,20 +98,28 @@ NEARLY = 0.85
 """Similarity from which an unknown setting is taken for a typo, even if the engine might read it."""
 
 
+HEAD = """\
+# Settings that are not here have their default: `dflash-deploy set --list`, docs/reference/settings.md. Quote values
+# that contain spaces. Do not use $ in values, and do not write comments after them. `dflash-deploy up` applies it.
+"""
+
+
 def fill_template(values: Mapping[str, str], engine: str = DEFAULT) -> str:
-    """Return an engine's commented template with these values; other settings are added at the end."""
-    known = setting_names(engine)
-    lines = [_filled(line, values, known) for line in template_text(ENGINES[engine].template).splitlines()]
-    others = [name for name in values if name not in known]
-    if others:
-        lines += ["", "# --- Passed to the engine unchanged " + "-" * 85, ""]
-        lines += [f"{name}={quote(values[name], name)}" for name in others]
-    return "\n".join(lines) + "\n"
+    """Return a `.env` with the values that are not empty, in the sections of the engine's manual."""
+    known = {name: described.section for name, described in manual(ENGINES[engine].template).items()}
+    lines, section = [], ""
+    for name in (*known, *(name for name in values if name not in known)):
+        if not values.get(name):
+            continue
+        if known.get(name, OTHERS) != section:
+            section = known.get(name, OTHERS)
+            lines.append(f"# {section}")
+        lines.append(f"{name}={quote(values[name], name)}")
+    return HEAD + "\n".join(lines) + "\n"
 
 
-def _filled(line: str, values: Mapping[str, str], known: Collection[str]) -> str:
-    name = line.removesuffix("=")
-    return f"{line}{quote(values.get(name, ''), name)}" if name in known else line
+OTHERS = "Passed to the engine unchanged"
+"""The section of what is not a setting."""
 
 
 def quote(value: str, name: str = "") -> str:
@@ -139,8 +147,7 @@ def replace_value(text: str, name: str, value: str) -> str:
     """
     mark, body = _marked(text)
     bindings = list(parse_stream(io.StringIO(body)))
-    if any(binding.error and name in binding.original.string for binding in bindings):
-        raise SettingsRefused(f".env: the line of {name} cannot be parsed", hint="close the open quote in this line")
+    _check_parsed(bindings, name)
     parts = [
         _rewritten(binding.original.string, name, quote(value, name))
         if binding.key == name
@@ -151,6 +158,28 @@ def replace_value(text: str, name: str, value: str) -> str:
         ended = not body or body.endswith(("\n", "\r"))
         parts.append(f"{'' if ended else chr(10)}{name}={quote(value, name)}\n")
     return mark + "".join(parts)
+
+
+def without(text: str, name: str) -> str:
+    """Return the text of a `.env` without a setting, all other lines and comments kept; raises as `replace_value`."""
+    mark, body = _marked(text)
+    bindings = list(parse_stream(io.StringIO(body)))
+    _check_parsed(bindings, name)
+    return mark + "".join(
+        _blank_lines(one.original.string) if one.key == name else one.original.string for one in bindings
+    )
+
+
+def _blank_lines(line: str) -> str:
+    """The blank lines before a setting, which its binding begins with."""
+    blank = line[: len(line) - len(line.lstrip())]
+    return blank[: blank.rfind("\n") + 1]
+
+
+def _check_parsed(bindings: Iterable[Binding], name: str) -> None:
+    """Raise SettingsRefused if a line that names the setting cannot be parsed."""
+    if any(binding.error and name in binding.original.string for binding in bindings):
+        raise SettingsRefused(f".env: the line of {name} cannot be parsed", hint="close the open quote in this line")
 
 
 def with_comments(text: str, name: str, why: Iterable[str]) -> str:
@@ -250,7 +279,7 @@ def check_keys(names: Iterable[str]) -> None:
             continue
         hint = f"did you mean {near[0]}? " if near else ""
         raise SettingsRefused(
-            f".env: unknown setting `{printable(name)}`", hint=f"{hint}the comments of a new .env list all settings"
+            f".env: unknown setting `{printable(name)}`", hint=f"{hint}`dflash-deploy set --list` shows all settings"
         )
 
 

@@ -207,7 +207,7 @@ def door_of(settings: Settings) -> Door:
         CERTIFICATES if site else _NONE,
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, f"{INSIDE}/{ROOT}" if settings.dflash_acme_root else ""),
-        preflights=settings.allows_origins,
+        origins=settings.allowed_origins,
         router=f"{ROUTER}:{INNER_PORT}" if several else "",
         local=plain if site else None,
         measured=several,

@@ -60,11 +60,12 @@ class Door:
 
     `site`: a host with TLS, or one address with plain HTTP. `upstreams` are HOST:PORT of gateways. `router` is
     HOST:PORT of a router in front of them, which gets the requests that generate. `body_bytes`: the limit that the
-    gateway has. `storage`: the directory of certificates. `preflights`: pass on what browsers ask before a request,
-    which has no key. `local`: also serve plain HTTP on this address. `inner`: the site with the ports that Caddy itself
-    listens on, if those of `site` are mapped to them, as by Docker. `measured`: plain HTTP has the metrics of each
-    upstream, with the key that its gateway asks for, and those of the router at `router_metrics`, HOST:PORT of a server
-    that asks for the same key. `ends`: seconds that streams get to end when the door stops.
+    gateway has. `storage`: the directory of certificates. `origins`: of pages that may read answers in a browser;
+    what browsers ask before a request, which has no key, is passed on. `local`: also serve plain HTTP on this
+    address. `inner`: the site with the ports that Caddy itself listens on, if those of `site` are mapped to them,
+    as by Docker. `measured`: plain HTTP has the metrics of each upstream, with the key that its gateway asks for,
+    and those of the router at `router_metrics`, HOST:PORT of a server that asks for the same key. `ends`: seconds
+    that streams get to end when the door stops.
     """
 
     site: Site | Plain
@@ -72,7 +73,7 @@ class Door:
     storage: str
     body_bytes: int
     authority: Authority = NO_AUTHORITY
-    preflights: bool = False
+    origins: tuple[str, ...] = ()
     router: str = ""
     local: Plain | None = None
     inner: Site | None = None
@@ -154,6 +155,7 @@ def _site(door: Door, *, measured: bool = False) -> Iterator[Line]:
             "log_append key {http.vars.key_name}",
             # it is the door's word to a gateway behind the router
             f"request_header -{REPEATED}",
+            *_origins(door),
             *_keyless(door),
             # Caddy compares the tidied path with its lists, and passes on the path as it was sent
             '@odd expression `{http.request.uri.path}.contains("..") || {http.request.uri.path}.contains("//")`',
@@ -168,6 +170,7 @@ def _site(door: Door, *, measured: bool = False) -> Iterator[Line]:
     yield (
         "handle_errors",
         [
+            *_origins(door),
             "header Content-Type application/json",
             *_said(401, "an API key is required: send it as 'Authorization: Bearer KEY' or as 'x-api-key: KEY'"),
             *_said(404, "this path is not published here"),
@@ -178,15 +181,27 @@ def _site(door: Door, *, measured: bool = False) -> Iterator[Line]:
     )
 
 
+def _origins(door: Door) -> Iterator[Line]:
+    """What browsers need of answers that no gateway gave: Caddy's own, and those of SMG, which drops such headers."""
+    if door.origins:
+        yield "@origin", [f"header Origin {_word(origin)}" for origin in door.origins]
+        yield 'header @origin ?Access-Control-Allow-Origin "{header.Origin}"'
+        yield "header @origin ?Vary Origin"
+
+
+_BARE_KEYS = ("X-Api-Key", "Api-Key")
+"""Headers with a key by itself, of Anthropic's clients and of Azure's."""
+
+
 def _keyless(door: Door) -> Iterator[Line]:
     """A request without any key is answered here, except those that the gateway answers without one."""
     yield (
         "@keyless",
         [
             "not header Authorization *",
-            "not header X-Api-Key *",
+            *(f"not header {name} *" for name in _BARE_KEYS),
             f"not path {LIVENESS}",
-            *(["not method OPTIONS"] if door.preflights else []),
+            *(["not method OPTIONS"] if door.origins else []),
         ],
     )
     yield "handle @keyless", ["error 401"]
@@ -203,14 +218,19 @@ def _routed(door: Door) -> Iterator[Line]:
         ],
     )
     yield "handle @two_keys", ["error 401"]
+    others = " || ".join(f'{{http.request.header.{name}}} != ""' for name in ("Authorization", "X-Api-Key"))
+    yield "@two_kinds", ["header Api-Key *", f"expression `{others}`"]
+    yield "handle @two_kinds", ["error 401"]
     # a router holds bodies in memory, also those without a valid key, and closes connections above its limit
     size = "{http.request.header.Content-Length}"
     small = f'expression `{size} == "" || int({size}) <= {door.body_bytes}`'
     yield "@routed", ["method POST", f"path {' '.join(ROUTED)}", small]
+    yield "@api_key header Api-Key *"
     yield "@x_api_key not header Authorization *"
     headers = (
+        'request_header @api_key Authorization "Bearer {header.Api-Key}"',
         'request_header @x_api_key Authorization "Bearer {header.X-Api-Key}"',
-        "request_header -X-Api-Key",
+        *(f"request_header -{name}" for name in _BARE_KEYS),
         # they choose an engine, or switch on tools of the router
         f"request_header -{ROUTER_HEADERS}",
         f"request_header {REPEATED} 1",

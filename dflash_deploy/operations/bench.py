@@ -6,6 +6,7 @@ The last run leaves its figures in the deployment; `bench --save` writes figures
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from typing import Protocol
 from dflash_deploy import __version__
 from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
 from dflash_deploy.bench.page import page
+from dflash_deploy.bench.share import SharedMachine, SharedResult, machine_of
+from dflash_deploy.bench.share import share as share_result
 from dflash_deploy.bench.sweep import Sweep, run_sweep, with_speedups
 from dflash_deploy.bench.workload import Limits, choose, described
-from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.compose import member_plans
@@ -27,6 +30,8 @@ from dflash_deploy.deployment.files import PRIVATE, check_output, write_atomical
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
+from dflash_deploy.host.ask import image_id
+from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchRow, BenchRun, parse_document, read_state
 from dflash_deploy.intake.files import MIB, read_argument, shown
 from dflash_deploy.intake.parse import Invalid
@@ -45,6 +50,7 @@ from dflash_deploy.startup.engine import endpoint_of, follow
 from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.startup.rolling import plan_with, set_apart
 from dflash_deploy.tuning.experiment import mtp_head
+from dflash_deploy.weights.lock import LOCK_FILE, Lock, read_lock
 
 LARGEST_FIGURES = 16 * MIB
 
@@ -429,15 +435,17 @@ def bench(
     warmup: int | None = None,
     min_speedup: float | None = None,
     save: Path | None = None,
+    share: Path | None = None,
     report: Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Benchmark:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance of a target, which `deployed` or `remote` returns.
 
     `workloads` are names as in docs/reference/bench.md, `prompts` a JSONL file of further ones. `requests` counts those
-    of one repeat. `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
+    of one repeat. `save` writes the figures as JSON, `report` as one HTML page, `share` what can be published
+    (`bench.share`). Raises BadInput, EngineNotReady.
     """
-    for file in (save, report):
+    for file in (save, share, report):
         if file is not None:
             check_output(file)
     sweep = Sweep(
@@ -457,6 +465,8 @@ def bench(
         workloads=described(sweep.workloads),
     )
     _write(done, target, save, report)
+    if share:
+        write_output(share, _share(done, target).text())
     _keep(done, target, reporter)
     return done
 
@@ -484,6 +494,44 @@ def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path
         write_output(save, _saved(done, target))
     if report:
         write_output(report, target.redact(page(done.document())))
+
+
+def _share(done: Benchmark, target: BenchTarget) -> SharedResult:
+    """What can be published of a run. Another machine may run an endpoint by its URL: neither is described."""
+    plan, deployment, known = target.plan, target.deployment, load_catalog()
+    if plan is None or deployment is None:
+        return shared(done, None, machine_of((), None), known)
+    image = plan.settings.dflash_image if plan.runtime == "compose" else ""
+    return shared(
+        done,
+        plan,
+        machine_of(read_gpus().gpus, os.cpu_count()),
+        known,
+        image=image if "@sha256:" in image or not image else image_id(image),
+        lock=read_lock(deployment.directory / LOCK_FILE),
+    )
+
+
+def shared(
+    done: Benchmark,
+    plan: Plan | None,
+    machine: SharedMachine,
+    catalog: Catalog,
+    *,
+    image: str = "",
+    lock: Lock | None = None,
+) -> SharedResult:
+    """The public half of a run; `plan` is `None` for an endpoint without a deployment."""
+    rows, named, values = [row.document() for row in done.rows], {}, {}
+    if plan:
+        named = {
+            "profile": plan.profile.name,
+            "model": plan.pair.name,
+            "engine": plan.engine.name,
+            "runtime": plan.runtime,
+        }
+        values = dict(plan.values)
+    return share_result("bench", catalog, machine, named=named, values=values, image=image, lock=lock, rows=rows)
 
 
 def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:

@@ -80,15 +80,15 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     release = base.engine if base else _release(asked, catalog)
     translator = Translator(recipe, release, pair, catalog)
     rows = translator.rows(base.settings.extra_args if base else ())
+    drafter = Settings.dflash_drafter.name
     given = {
         Settings.max_model_len.name: choice.max_model_len,
         Settings.max_num_seqs.name: choice.concurrency,
         Settings.dflash_bind.name: choice.host,
         Settings.dflash_port.name: choice.port,
-        Settings.dflash_drafter.name: None if choice.drafter else False,
+        drafter: None if choice.drafter else "off",
     }
     settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
-    drafter = Settings.dflash_drafter.name
     off = settings.get(drafter) == "off" and settings.pop(drafter)
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
     plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())

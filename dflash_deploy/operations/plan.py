@@ -29,7 +29,7 @@ from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.documents import TuneEvidence, read_state
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, possible_runtimes
-from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.result import AUTO, Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
@@ -185,17 +185,18 @@ class Created:
         }
 
 
-def init(directory: Path, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
+def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
     """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
 
-    `force` writes over a deployment; its key and token stay. Raises BadInput if there is one already, if the directory
-    cannot be written, or if several machines serve together and the address of rank 0 is missing; PreflightRefused if
-    the disk is full; and what `make_plan` raises.
+    `None` is `~/dflash/PROFILE`. `force` writes over a deployment; its key and token stay. Raises BadInput if there is
+    one already, if the directory cannot be written, or if several machines serve together and the address of rank 0 is
+    missing; PreflightRefused if the disk is full; and what `make_plan` raises.
     """
-    deployment = Deployment(directory)
-    if not force:
-        check_new(deployment)
+    if directory is not None and not force:
+        check_new(Deployment(directory))
     made = make_plan(choice)
+    directory = in_home(Path("~/dflash") / made.profile.name) if directory is None else directory
+    deployment = Deployment(directory)
     if made.settings.several_machines and not made.settings.master_addr:
         raise BadInput(
             f"{made.profile.name} is for machines that serve together, and --master-addr is missing",
@@ -244,7 +245,10 @@ def check_new(deployment: Deployment) -> None:
     if deployment.exists():
         raise BadInput(
             f"{deployment.directory} already has a deployment",
-            hint="edit its .env and run `dflash-deploy up`, or write new settings with --force; the keys stay",
+            hint=(
+                "`dflash-deploy set NAME=VALUE` changes a setting, `dflash-deploy init --force --model NAME` "
+                "the model; the keys stay"
+            ),
         )
 
 
@@ -297,12 +301,14 @@ class Offer:
         return next((port for port in ports if not listener_on(address, port)), planned)
 
 
-def offer(directory: Path, facts: HostFacts | None = None) -> Offer:
-    """The choices for a new deployment in a directory. `facts` are read here if they are not given.
+def offer(directory: Path | None, facts: HostFacts | None = None) -> Offer:
+    """The choices for a new deployment in a directory; `None` is one in `~/dflash`.
 
-    Raises BadInput if the directory has a deployment already, CatalogRefused if the custom catalog is not valid.
+    `facts` are read here if they are not given. Raises BadInput if the directory has a deployment already,
+    CatalogRefused if the custom catalog is not valid.
     """
-    check_new(Deployment(directory))
+    if directory is not None:
+        check_new(Deployment(directory))
     facts, catalog = facts or read_facts(), load_catalog()
     try:
         return Offer(facts, catalog, choose_profile(facts, catalog).name)

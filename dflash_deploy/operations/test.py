@@ -53,7 +53,10 @@ AT_DOOR = frozenset({"live", "models", "auth", "stream"})
 QUICK_AT_DOOR = frozenset({"live", "models"})
 """Those of them that `up` ends with."""
 
-_DOOR = "door: "
+DOOR = "door"
+"""The name of all checks through the door, for `only`."""
+
+_DOOR = f"{DOOR}: "
 _HINT = "check name, ports and clock with `dflash-deploy doctor`; `dflash-deploy up` asks for a certificate again"
 
 
@@ -167,7 +170,7 @@ def test(
     and the others get its requests if it restarts. Raises BadInput for an unknown check and on a rank that answers no
     requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with `baseline`.
     """
-    names = check_names(only, compared=baseline or baseline_url is not None)
+    names = check_names(set(only) - {DOOR}, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     with ExitStack() as stack:
@@ -177,6 +180,8 @@ def test(
         deployment, plan = seen_as(deployment, plan, replica)
         if baseline:
             refuse_several(plan, "a comparison")
+        if set(only) == {DOOR}:
+            return _door_only(deployment, plan, reporter)
         if plan.settings.several_engines:
             if baseline_url is not None:
                 raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
@@ -219,6 +224,16 @@ def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporte
     with endpoint_of(deployment, plan) as whole:
         where = f"{whole_url(deployment, plan)}/v1"
         return Tested(where, whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths)
+
+
+def _door_only(deployment: Deployment, plan: Plan, reporter: Reporter) -> Tested:
+    """The checks through the door. Raises BadInput without one."""
+    checks = _at_door(deployment, plan, set(), reporter)
+    if not checks:
+        raise BadInput("this deployment has neither a domain nor several engines", hint="leave --only door out")
+    with endpoint_of(deployment, plan) as endpoint:
+        where = f"{whole_url(deployment, plan)}/v1"
+        return Tested(where, endpoint.model, deployment, CheckReport(checks), deployment.redact)
 
 
 def _at_door(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> tuple[CheckResult, ...]:
@@ -282,7 +297,7 @@ def check_names(only: Collection[str], *, compared: bool) -> set[str]:
     """The names of the checks to run; empty for all. Raises BadInput."""
     names = set(only)
     if unknown := sorted(names - CHECKS.keys()):
-        raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}")
+        raise BadInput(f"`{unknown[0]}` is not a check", hint=f"checks: {', '.join(CHECKS)}, {DOOR}")
     return names | {LOSSLESS} if compared and names else names
 
 

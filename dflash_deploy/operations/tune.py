@@ -79,12 +79,29 @@ def estimated(experiment: Experiment) -> tuple[float, Pace]:
     """About how many seconds it takes, and the pace that this assumes: that of runs here, if there were any."""
     deployment = experiment.deployment
     baseline = plain_speed(deployment, experiment.plan).tpot_seconds
+    measured = 1 / baseline[min(baseline)] if baseline else _drafted_speed(deployment)
     return estimate(
         experiment,
         _last_pace(deployment),
         start_s=sum(usual_seconds(deployment).values()),
-        tokens_per_s=1 / baseline[min(baseline)] if baseline else 0.0,
+        tokens_per_s=measured,
     )
+
+
+def _drafted_speed(deployment: Deployment) -> float:
+    """Steps per second of one client in the last run of `bench`; 0 if it is unknown.
+
+    A step without drafts is faster than one that verifies some, so that the estimate of the time stays a limit.
+    """
+    last = bench.last_figures(deployment)
+    rows = last.rows if last else ()
+    least = min((row.concurrency for row in rows), default=0)
+    rates = [
+        row.output_tokens / row.duration_s / row.concurrency / (row.acceptance_length or 1.0)
+        for row in rows
+        if row.concurrency == least
+    ]
+    return statistics.fmean(rates) if rates else 0.0
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def setting_of_another_engine(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="warning",
         message=f"{', '.join(foreign)}: {plan.engine.title} has no such setting",
         why="it has no effect",
-        fix=f"empty it; env-templates/{kind.template}.env lists the settings of this engine",
+        fix="remove it; `dflash-deploy set --list` shows the settings of this engine",
     )
 
 

@@ -23,7 +23,7 @@ from dflash_deploy.deployment.keys import keys_file, limits_directory, write_key
 from dflash_deploy.door.caddy import Caddy, find_caddy, refusal
 from dflash_deploy.door.caddyfile import Door, caddyfile
 from dflash_deploy.door.site import Authority, Plain, published_site
-from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, PortTaken, PreflightRefused
+from dflash_deploy.errors import DOCS, DeployError, EngineMissing, EngineNotReady, PortTaken, PreflightRefused
 from dflash_deploy.host.ports import listener_on, may_listen_on
 from dflash_deploy.intake.documents import Report, log_damage
 from dflash_deploy.intake.files import read_text
@@ -93,7 +93,7 @@ class NativeRuntime:
             build = "the CPU build" if engine.cpu else "a build for GPUs"
             raise EngineMissing(
                 f"profile {self._plan.profile.name} needs another {kind.title}: {engine.version} is {build}",
-                hint="install dflash-deploy with that build into a new environment: docs/how-to/install.md",
+                hint=f"install dflash-deploy with that build into a new environment: {DOCS}/how-to/install.md",
             )
 
     def start(self, narrate: Narrate) -> bool:
@@ -271,7 +271,7 @@ def door_of(deployment: Deployment, settings: Values) -> Door:
         str(storage_of(deployment)),
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, root),
-        preflights=settings.allows_origins,
+        origins=settings.allowed_origins,
         router=f"{LOOPBACK}:{router_port(settings.dflash_port)}" if several else "",
         local=plain if several and site else None,
     )

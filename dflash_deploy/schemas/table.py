@@ -14,6 +14,7 @@ from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
+from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
@@ -59,6 +60,7 @@ CORE: Mapping[str, CommandData] = {
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
     "explain": CommandData((explaining.ExplainData, ForeignPlan)),
     "down": CommandData((Stopped,)),
+    "set": CommandData((SettingsChanged, SettingRows)),
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),

@@ -136,12 +136,17 @@ _HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 """A host name or an IPv4 address, without scheme, port and path."""
 _NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?\Z", re.IGNORECASE)
 """A host name (RFC 1123), also with the underscores of Compose's services."""
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?")
+"""The origin of a web page, as browsers send it (RFC 6454)."""
 _HTTPS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/%-]*)?")
 """A URL without credentials and query."""
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
 _LARGEST = 1e9
 """Larger than any number of tokens, sequences or GiB."""
+
+ANY_ORIGIN = "*"
+"""The word for pages of all origins."""
 
 DOMAIN_HINT = "write the host only, such as llm.example.com, box.internal or 192.168.1.5"
 
@@ -331,6 +336,16 @@ def hosts(name: str, value: str) -> tuple[str, ...]:
         if not _HOST.fullmatch(host):
             raise Refused(f"{name}={host} is not a host name", hint="write images.example.com, without https://")
     return names
+
+
+def origins(name: str, value: str) -> tuple[str, ...]:
+    """Origins of web pages, such as `https://chat.example.com`; `*` for every page."""
+    found = tuple(value.lower().replace(",", " ").split())
+    for one in found:
+        if one != ANY_ORIGIN and not _ORIGIN.fullmatch(one):
+            hint = f"write {name}=https://chat.example.com, without a path, or * for every page"
+            raise Refused(f"{name}: `{one}` is not a valid origin", hint=hint)
+    return found
 
 
 def engine_addresses(name: str, value: str) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ class Settings(Values):
     vllm_api_key = Field(kinds.text, "", secret=True)
     dflash_api_keys = Field(kinds.text, "", secret=True)
     allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, ())
+    allowed_origins = Field[tuple[str, ...]](kinds.origins, ())
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
     # --- domain
     dflash_domain = Field(kinds.domain, "")
@@ -228,11 +229,6 @@ class Settings(Values):
     def published(self) -> bool:
         """Whether this machine answers requests under a domain, with HTTPS."""
         return bool(self.dflash_domain) and self.answers_requests
-
-    @property
-    def allows_origins(self) -> bool:
-        """Whether EXTRA_ARGS names the origins of web pages that may ask vLLM."""
-        return any(word.split("=", 1)[0].replace("_", "-") == "--allowed-origins" for word in self.extra_args)
 
     @property
     def answers_requests(self) -> bool:

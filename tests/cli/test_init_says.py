@@ -51,7 +51,9 @@ def test_what_the_models_read_and_weigh_and_their_evidence(
 
 def test_a_plan_that_is_refused_is_to_be_fixed_first(tmp_path: Path) -> None:
     ran = dflash("init", "--profile", "h100", "--max-model-len", "1000000", at=tmp_path).succeeded()
-    assert "after the error below is fixed" in ran.out
+    assert "after the error above is fixed" in ran.out
+    assert ran.err.startswith("error: ")
+    assert (ran.out + ran.err).count("MAX_MODEL_LEN=1000000") == 1
     assert "start it and wait" not in ran.out
 
 
@@ -72,8 +74,13 @@ def test_a_clone_of_the_project_gets_no_deployment(tmp_path: Path) -> None:
     source = tmp_path / "dflash_deploy" / "cli" / "init.py"
     source.parent.mkdir(parents=True)
     source.touch()
-    refused = dflash("init", "--profile", "cpu", at=tmp_path)
+    refused = dflash("init", "--profile", "cpu", "--dir", ".", at=tmp_path)
     assert refused.code is ExitCode.USAGE
     assert "hint: name a directory for the deployment: dflash-deploy init --dir ~/dflash" in refused.err
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dflash_deploy"]
-    dflash("init", "--profile", "cpu", "--dir", "box", at=tmp_path).succeeded()
+    home = {"HOME": str(tmp_path / "home")}
+    elsewhere = dflash("init", "--profile", "cpu", at=tmp_path, environment=home).succeeded().out
+    assert f"next     cd {tmp_path}/home/dflash/cpu\n         dflash-deploy plan   why" in elsewhere
+    again = dflash("init", "--profile", "cpu", at=tmp_path, environment=home)
+    assert again.code is ExitCode.USAGE
+    assert "`dflash-deploy set NAME=VALUE` changes a setting" in again.err

@@ -32,6 +32,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "status": (),
     "logs": (),
     "down": (),
+    "set": ("--list",),
     "profiles list": (),
     "profiles show": ("cpu",),
     "models list": ("--profile", "cpu"),

@@ -20,6 +20,7 @@ COMMANDS = (
     ("keys", "list"),
     ("status",),
     ("capacity", "users=20"),
+    ("set", "--list"),
 )
 
 LONGEST = 30

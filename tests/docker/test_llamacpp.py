@@ -20,7 +20,7 @@ from tests.support.onlooker import seen_by_another_user
 from tests.support.standin_llamacpp import ensure_server_image
 
 IMAGE = "dflash-deploy/llamacpp:under-test"
-SKIPPED = {"name", "digit", "shape", "tools", "reasoning"}
+SKIPPED = {"digit", "shape", "tools", "reasoning"}
 USER = 1000
 
 

@@ -17,6 +17,7 @@ from dflash_deploy.bench.workload import load_prompts
 from dflash_deploy.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client
+from tests.support.contract import obeys_a_schema_of_responses, problems
 from tests.support.hub import Hub
 from tests.support.proxies import AddsTheKey, before
 from tests.support.server import Server
@@ -120,14 +121,15 @@ def test_a_python_sdk_with_another_key_is_told_so(drafting: Server, name: str, r
 def test_curl_gets_an_answer_and_its_key_from_the_deployment(drafting: Server) -> None:
     done = ran(drafting, "bash", "-euc", configured(drafting, "curl"))
     assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer["model"] == "tiny"
-    assert answer["choices"][0]["message"]["content"] == ANSWER
-    assert answer["usage"]["completion_tokens"] > 0
+    text, picture = map(json.loads, done.stdout.splitlines())
+    assert text["model"] == "tiny"
+    assert text["choices"][0]["message"]["content"] == ANSWER
+    assert text["usage"]["completion_tokens"] > 0
+    assert picture["choices"][0]["message"]["content"] == "The image is red."
 
 
 def test_the_anthropic_sdk_gets_an_answer_with_what_claude_code_is_told(drafting: Server) -> None:
-    settings = configured(drafting, "claude-code").replace("\nclaude\n", f"\nexec {sys.executable} - \n")
+    settings = configured(drafting, "claude-code").replace('\nclaude "$@"\n', f"\nexec {sys.executable} - \n")
     program = f"""
 import os, anthropic
 client = anthropic.Anthropic()
@@ -156,6 +158,12 @@ print(said.choices[0].message.content, said.usage.completion_tokens > 0)
 """
     done = ran(drafting, sys.executable, "-c", program, packages=client("litellm-1.109.1"))
     assert (done.returncode, done.stdout.strip()) == (0, f"{ANSWER} True"), done.stderr
+
+
+def test_the_endpoint_keeps_its_contract_on_this_engine(drafting: Server) -> None:
+    with drafting.connect() as endpoint:
+        assert problems(endpoint.url, drafting.key) == []
+        assert obeys_a_schema_of_responses(endpoint.url, drafting.key)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.serve.engines.vllm import MIDDLEWARE, MIDDLEWARE_WITH_CORS
+from dflash_deploy.serve.engines.vllm import MIDDLEWARE
 from tests.engine.conftest import FURTHER_KEY
 from tests.support.commands import wait_until
 from tests.support.routes import ELSEWHERE, Answered, Asked, answers
@@ -28,21 +28,18 @@ Survey = list[Answered]
 
 
 @pytest.fixture(scope="module")
-def surveys() -> tuple[Survey, Survey, Survey, Survey]:
-    """vLLM with the lock, as released, with the lock and all routes of its development mode, and open to browsers."""
-    first, second, third, fourth = answers(
+def surveys() -> tuple[Survey, Survey, Survey]:
+    """vLLM with the lock, as released, and with the lock and all routes of its development mode."""
+    first, second, third = answers(
         [
             Asked(LOCKED),
             Asked(()),
-            Asked(
-                ("--middleware", MIDDLEWARE_WITH_CORS, "--allowed-origins", '["https://app.example.com"]'),
-            ),
             # last, since the variable stays
             Asked(LOCKED, EVERYTHING, (("VLLM_SERVER_DEV_MODE", "1"),)),
         ],
         KEY,
     )
-    return first, second, third, fourth
+    return first, second, third
 
 
 def open_routes(survey: Survey) -> set[tuple[str, str]]:
@@ -50,10 +47,10 @@ def open_routes(survey: Survey) -> set[tuple[str, str]]:
 
 
 def test_no_route_opens_without_the_key_by_any_method(surveys: tuple[Survey, ...]) -> None:
-    locked, _, with_cors, developing = surveys
+    locked, _, developing = surveys
     assert sum(answer.routed for answer in locked) >= 35
     assert sum(answer.routed for answer in developing) > sum(answer.routed for answer in locked)
-    for survey in (locked, with_cors, developing):
+    for survey in (locked, developing):
         assert open_routes(survey) == LIVENESS
 
 

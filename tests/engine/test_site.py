@@ -1,7 +1,8 @@
-"""The site of the documents in a real browser: no page is wider than its window, and none asks another host."""
+"""The site of the documents in a real browser: widths, requests, the search, the filter of failures, and the README."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from markdown_it import MarkdownIt
 
+from dflash_deploy.catalog.load import load_catalog
 from tests.support.browser import Page, browser_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,12 +90,104 @@ def test_no_page_is_wider_than_its_window_or_asks_another_host(page: Page, addre
         assert [one for one in page.requests() if not one.startswith((address, "blob:", "data:"))] == [], name
 
 
-def test_search_finds_a_page(page: Page, address: str) -> None:
-    page.open(address + "index.html?q=rollback")
-    found = "return [...document.querySelectorAll('.md-search-result__link')].map(one => one.href)"
-    # the index is read by a worker of the page; the limit guards against a search that never answers
-    for _ in range(600):
-        if results := page.evaluate(found):
-            break
-        page.evaluate("return new Promise(resolve => setTimeout(resolve, 100))")
-    assert any("go-back" in one or "rollback" in one for one in results)
+QUESTIONS = {
+    "out of memory": ("explanation/memory", "reference/failures"),
+    "vscode": ("tutorials/coding-assistant", "how-to/connect-a-client"),
+    "uninstall": ("how-to/install",),
+    "windows": ("how-to/install",),
+    "wsl": ("how-to/install",),
+    "colleague": ("tutorials/team", "how-to/give-out-keys"),
+    "acceptance is low": ("explanation/acceptance",),
+    "my key leaked": ("how-to/give-out-keys",),
+    "change the model": ("how-to/choose-a-model",),
+    "https": ("how-to/serve-under-a-domain",),
+    "slow": ("how-to/tune",),
+    "update": ("how-to/upgrade",),
+    "image": ("how-to/talk-to-the-model", "how-to/connect-a-client"),
+    "dashboard": ("how-to/monitor",),
+    "claude code": ("tutorials/coding-assistant",),
+    "24 GB": ("tutorials/coding-assistant",),
+}
+"""What a reader types, and the pages of which one must be among the first three found."""
+
+TYPE = """
+const field = document.querySelector('.md-search__input');
+field.value = %s;
+field.dispatchEvent(new Event('keyup'));
+"""
+
+FOUND = "[...document.querySelectorAll('.md-search-result__item > a')].map(link => new URL(link.href).pathname)"
+
+
+def test_the_search_finds_the_right_page_among_the_first_three(page: Page, address: str) -> None:
+    page.open(address + "index.html")
+    page.evaluate("document.querySelector('.md-search__input').focus()")
+    missed = {}
+    for question, wanted in QUESTIONS.items():
+        page.evaluate(TYPE % '""')
+        page.until(f"{FOUND}.length === 0")
+        page.evaluate(TYPE % json.dumps(question))
+        page.until(f"{FOUND}.length > 0")
+        found = page.evaluate(f"return {FOUND}.slice(0, 3)")
+        if not {f"/{one}.html" for one in wanted} & set(found):
+            missed[question] = found
+    assert not missed
+
+
+SHOWN_ROWS = "[...document.querySelectorAll('#known-failures ~ ul > li')].filter(row => row.offsetParent)"
+
+
+def filtered(page: Page, words: str, engine: str = "") -> list[str]:
+    """The texts of the known failures that are shown for these words and this engine."""
+    typed = f"""
+    const [words, engine] = document.querySelector('.failures-filter').children;
+    words.value = {json.dumps(words)};
+    engine.value = {json.dumps(engine)};
+    words.dispatchEvent(new Event('input', {{bubbles: true}}));
+    return {SHOWN_ROWS}.map(row => row.innerText);
+    """
+    texts: list[str] = page.evaluate(typed)
+    return texts
+
+
+def test_known_failures_are_filtered_and_each_has_an_anchor(page: Page, address: str) -> None:
+    page.open(f"{address}reference/failures.html#wsl-without-gpu", width=390)
+    anchors = page.evaluate("return [...document.querySelectorAll('#known-failures ~ ul a[id]')].map(one => one.id)")
+    assert sorted(anchors) == sorted(row.id for row in load_catalog().failures)
+    everything = filtered(page, "")
+    found = filtered(page, "Out of MEMORY")
+    assert 0 < len(found) < len(everything) / 5
+    assert all(word in text.lower() for text in found for word in ("out", "of", "memory"))
+    assert 0 < len(filtered(page, "out of memory", "llama.cpp")) < len(found)
+    assert filtered(page, "no such words") == []
+    assert page.evaluate("return document.querySelector('.failures-filter output').textContent").startswith("0 of ")
+    # a link to a row that is hidden shows it
+    page.evaluate("location.hash = 'no-backend'")
+    page.until("document.getElementById('no-backend').offsetParent")
+
+
+def test_settings_and_failures_are_read_on_a_phone(page: Page, address: str) -> None:
+    for name, texts in (("settings", "td:last-child"), ("failures", "#known-failures ~ ul > li > p")):
+        page.open(f"{address}reference/{name}.html", width=390)
+        inside = f"[...document.querySelectorAll('article {texts}')].map(one => one.getBoundingClientRect())"
+        assert page.evaluate(f"return {inside}.filter(at => at.left < 0 || at.right > innerWidth || !at.width)") == []
+        assert page.evaluate(f"return {inside}.length") > 50
+
+
+GITHUB = """<style>
+body { width: 838px; margin: 0 auto; font: 16px/1.5 sans-serif }
+img { max-width: 100% } p, ul, pre, table { margin: 0 0 16px } pre { padding: 16px; font-size: 85%; line-height: 1.45 }
+h1, h2 { margin: 24px 0 16px; padding-bottom: .3em; line-height: 1.25 }
+</style>
+"""
+"""The sizes with which GitHub shows a README."""
+
+
+def test_the_three_commands_of_the_readme_are_on_the_first_screen(page: Page, tmp_path: Path) -> None:
+    text = MarkdownIt("commonmark").enable("table").render((ROOT / "README.md").read_text(encoding="utf-8"))
+    file = tmp_path / "readme.html"
+    file.write_text(GITHUB + text.replace('src="', f'src="{ROOT.as_uri()}/'), encoding="utf-8")
+    page.open(file, width=1280)
+    assert page.evaluate("return [...document.images].every(one => one.naturalWidth)")
+    commands = "[...document.querySelectorAll('pre')].find(one => one.textContent.startsWith('dflash-deploy init'))"
+    assert page.evaluate(f"return {commands}.getBoundingClientRect().bottom") <= 900

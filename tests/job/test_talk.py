@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,17 @@ from dflash_deploy.client.images import plain_png
 from dflash_deploy.errors import ExitCode
 from tests.support import documents
 from tests.support.cli import HANGS, dflash
+from tests.support.contract import obeys_a_schema_of_responses, problems
 from tests.support.llamacpp_native import init, server_of
 from tests.support.odd_answers import Reply
 from tests.support.odd_answers import answering as answering_oddly
 from tests.support.screen import on_screen
+from tests.support.server import Server
 
 FRANCE, COLOUR = "What is the capital of France?", "What colour is this image?"
 PARIS, RED = "The capital of France is Paris.", "The image is red."
 TUTORIAL = documents.ROOT / "docs" / "tutorials" / "no-gpu.md"
 FIGURES = re.compile(r"\d+ tokens, \d+ tokens/s, first token after \d\.\d\d s, acceptance length \d\.\d\d")
-
-
-@pytest.fixture(scope="module")
-def answering(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A deployment that answers."""
-    directory = tmp_path_factory.mktemp("talk")
-    init(directory)
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
 
 
 def picture(kind: str) -> bytes:
@@ -74,6 +65,13 @@ def test_the_document_has_answer_and_figures(answering: Path) -> None:
     assert data["finish_reason"] == "stop"
     assert data["acceptance_length"] == 8
     assert data["tokens"] == 9
+
+
+def test_the_endpoint_keeps_its_contract_on_this_engine(answering: Path) -> None:
+    server = Server(answering)
+    with server.connect() as endpoint:
+        assert problems(endpoint.url, server.key) == []
+        assert obeys_a_schema_of_responses(endpoint.url, server.key)
 
 
 def test_standard_input_is_a_question_a_picture_or_a_file(answering: Path) -> None:

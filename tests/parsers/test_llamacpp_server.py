@@ -36,7 +36,7 @@ PROMPTS = asset("models/tiny/prompts.jsonl")
 
 ASK = "What colour is this image?"
 
-SKIPPED = {"name", "digit", "shape", "tools", "reasoning"}
+SKIPPED = {"digit", "shape", "tools", "reasoning"}
 """Checks of `test` that the engine ignores, or that the tiny target cannot answer."""
 
 

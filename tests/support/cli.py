@@ -88,11 +88,12 @@ def initialise(*options: str, at: Path) -> None:
 
 
 def edit_env(directory: Path, **values: str) -> None:
-    """Change lines of a deployment's `.env` in place, as an editor does."""
+    """Change lines of a deployment's `.env` in place, or add them, as an editor does."""
     path = directory / ".env"
     lines = path.read_text().splitlines()
     for name, value in values.items():
         hits = [number for number, line in enumerate(lines) if line.startswith(f"{name}=")]
-        assert len(hits) == 1, f"{name} stands {len(hits)} times in {path}"
-        lines[hits[0]] = f"{name}={value}"
+        assert len(hits) < 2, f"{name} stands {len(hits)} times in {path}"
+        place = hits[0] if hits else len(lines)
+        lines[place : place + 1] = [f"{name}={value}"]
     path.write_text("\n".join(lines) + "\n")

@@ -111,7 +111,7 @@ def problem_of(link: Link) -> str:
 
 
 def anchors(file: Path) -> frozenset[str]:
-    """The anchors of a document's headings, in GitHub's and the site's spelling."""
+    """The anchors of a document: its headings, as GitHub and the site write them, and ids that begin rows of lists."""
     return _anchors(file.read_text(encoding="utf-8"))
 
 
@@ -119,7 +119,8 @@ def anchors(file: Path) -> frozenset[str]:
 def _anchors(text: str) -> frozenset[str]:
     blocks = _parsed(text)
     titles = [inside.content for opened, inside in pairwise(blocks) if opened.type == "heading_open"]
-    return frozenset(re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles)
+    ids = re.findall(r"^- `([a-z0-9-]+)`: ", text, re.MULTILINE)
+    return frozenset({*ids, *(re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles)})
 
 
 def commands(file: Path) -> Iterator[Shown]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from dflash_deploy.catalog.load import load_catalog
 from tools.reference import (
     catalog,
+    clients,
     commands,
     diagnosis,
     failures,
@@ -15,6 +16,7 @@ from tools.reference import (
     fleet,
     monitoring,
     open_routes,
+    results,
     rules,
     schemas,
     seeds,
@@ -26,6 +28,7 @@ from tools.reference import (
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 
 PAGES: Mapping[str, Callable[[], str]] = {
+    "clients.md": clients.page,
     "commands.md": commands.page,
     "settings.md": settings.page,
     "profiles.md": lambda: catalog.profiles(load_catalog()),
@@ -34,7 +37,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "speeds.md": lambda: speeds.page(load_catalog().speeds),
     "rules.md": rules.page,
     "seeds.md": seeds.page,
-    "unproven.md": lambda: unproven.page(load_catalog()),
+    "unproven.md": lambda: unproven.page(load_catalog(), results.read()),
+    "results.md": lambda: results.page(load_catalog(), results.read()),
     "fleet.yaml": fleet.example,
     "fleet.schema.json": fleet.schema,
     "failures.md": failures.page,

@@ -10,17 +10,23 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dflash_deploy.cli.app import COMMANDS, load
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import GENERATED, code, joined
 
 _HEAD = f"""# Commands
 
-`dflash-deploy COMMAND --help` prints the same. A command works on the deployment in the current directory, or in
-`--dir DIR`. A command that reports has `--json`: exactly one [document](json.md) on standard output. All commands share
-the [exit codes](exit-codes.md). `dflash-deploy --install-completion` installs completion for your shell: commands,
-options, profiles, models, checks, clients and deployments.
+`dflash-deploy COMMAND --help` prints the same, and two options that the lists below leave out. A command works on the
+deployment in the current directory, or in `--dir DIR`. A command that reports has `--json`: exactly one
+[document](json.md) on standard output. All commands share the [exit codes](exit-codes.md).
+`dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
+clients and deployments.
 
 {GENERATED.format(source="the command line")}
 """
+
+_EVERYWHERE = frozenset(
+    {("--dir PATH", "The deployment directory."), ("--json", "Print one JSON document on standard output.")}
+)
+"""Options that most commands have with the same meaning: the introduction describes them."""
 
 _VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
 """How the value of an option is written, by its type."""
@@ -58,15 +64,14 @@ def page() -> str:
 
 def _section(name: str, command: Any) -> str:
     parts = parts_of(name, command)
-    rows = [(code(spelling), meaning) for spelling, meaning in parts.options]
-    described = [(code(spelling), meaning) for spelling, meaning in parts.arguments]
+    described = [*parts.arguments, *(one for one in parts.options if one not in _EVERYWHERE)]
     return "\n".join(
         (
             f"## {name}\n",
             parts.text + "\n",
             f"    {parts.usage}\n",
-            *(table(("argument", "meaning"), described) if described else ()),
-            *table(("option", "meaning"), rows),
+            *(f"- {code(spelling)}: {meaning}" for spelling, meaning in described),
+            *([""] if described else ()),
             "Examples:\n",
             *(f"    {example}" for example in examples_of(command)),
             "",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from importlib import resources
+from itertools import groupby
 
 from dflash_deploy.catalog.failures import ENOUGH_TOKENS, Failure, Failures
 from dflash_deploy.catalog.read import packaged_files
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.serve.speculation import PROMPT_TOKENS
-from tools.reference.markdown import GENERATED, code, joined
+from tools.reference.markdown import ENGINES, GENERATED, code, joined
 
 _HEAD = f"""# Known failures
 
@@ -18,31 +20,43 @@ these {{count}} rows, and print cause and remedy with the values of the log in p
 chosen](../explanation/diagnosis.md) has the order. Patterns, versions and sources are in
 `dflash_deploy/catalog/failures/`; a [custom catalog](catalog/README.md) adds rows.
 
-`up --fix` writes the settings after "fix" into `.env` and tries once more. `half` halves the current value, an empty
-value lets the engine choose, and `enough` is `{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
+Names in capitals are settings of `.env`; DFLASH_ENGINE chooses another release. `up --fix` writes the settings after
+"fix" and tries once more. `half` halves the current value, an empty value lets the engine choose, and `enough` is
+`{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
 prompts.
 
 {GENERATED.format(source="`dflash_deploy/catalog/failures/`")}
 """
 
+_IN_ENV = re.compile(r" \(DFLASH_ENGINE in \.env\)|(?P<setting>\b[A-Z]{2,}_[A-Z0-9_]+(?:=[^\s,;]+)?) in \.env\b")
+"""What the introduction says once for all remedies: where settings are, and which one chooses the release."""
+
 
 def page() -> str:
-    """The whole page, a list for each file of the catalog."""
+    """The whole page: for each file of the catalog a list of each group of engines."""
     parts, count = list[str](), 0
     for file in packaged_files(resources.files("dflash_deploy.catalog") / "failures"):
         text = file.read_text(encoding="utf-8")
-        rows = Failures.model_validate(parse_packaged_yaml(text)).failures
+        rows = sorted(Failures.model_validate(parse_packaged_yaml(text)).failures, key=_engines)
         title = text.partition("\n")[0].strip("# .")
-        parts += [f"## {title}\n", *_entries(rows), ""]
+        parts.append(f"## {title}\n")
+        for engines, alike in groupby(rows, key=_engines):
+            parts += [f"**{engines}**\n", *_entries(alike), ""]
         count += len(rows)
     return joined(_HEAD.format(count=count), *parts)
 
 
-def _entries(rows: list[Failure]) -> Iterator[str]:
-    """An entry for each remedy, with the rows that have it."""
+def _engines(row: Failure) -> str:
+    """The engines that fail this way, in one order. The buun fork is one of llama.cpp."""
+    return ", ".join(shown for name, shown in ENGINES.items() if name in row.engines) or "Every engine"
+
+
+def _entries(rows: Iterable[Failure]) -> Iterator[str]:
+    """An entry for each remedy, with the rows that have it; the remedy is its second line."""
     remedies: dict[str, list[Failure]] = {}
     for row in sorted(rows, key=lambda row: row.id):
         fix = ", ".join(code(f"{name}={value}") for name, value in row.fix.items())
-        remedies.setdefault(row.do[0].upper() + row.do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
+        do = _IN_ENV.sub(lambda said: said["setting"] or "", row.do)
+        remedies.setdefault(do[0].upper() + do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
     for remedy, alike in remedies.items():
-        yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}. {remedy}"
+        yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}.\n  {remedy}"

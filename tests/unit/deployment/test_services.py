@@ -193,7 +193,7 @@ def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
         door(REPLICAS="2"),
         door(REPLICAS="4"),
         door(REPLICAS="2", MAX_BODY_MIB="7"),
-        door(REPLICAS="2", EXTRA_ARGS="--allowed-origins '[\"https://chat.example\"]'"),
+        door(REPLICAS="2", ALLOWED_ORIGINS="https://chat.example"),
         strict=True,
     )
     assert len(set(labels)) == len(set(texts)) == 4

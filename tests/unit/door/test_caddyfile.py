@@ -134,8 +134,12 @@ def test_several_gateways_are_checked() -> None:
 
 
 def test_browsers_may_ask_first_if_origins_are_allowed() -> None:
-    assert "not method OPTIONS" in caddyfile(door(preflights=True))
-    assert "not method OPTIONS" not in caddyfile(door())
+    text = caddyfile(door(origins=("https://a.example", "https://b.example")))
+    assert "not method OPTIONS" in text
+    # of the site and of its errors
+    assert text.count("header Origin https://a.example\n") == text.count("header Origin https://b.example\n") == 2
+    assert "OPTIONS" not in caddyfile(door())
+    assert "Origin" not in caddyfile(door())
 
 
 @pytest.mark.parametrize(

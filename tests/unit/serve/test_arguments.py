@@ -106,13 +106,6 @@ def test_no_layer_of_the_users_stands_in_front_of_the_lock() -> None:
     assert arguments[-5:] == [*extra.split(), "--middleware", "dflash_deploy.serve.gateway.auth.DenyByDefault"]
 
 
-@pytest.mark.parametrize("flag", ["--allowed-origins", "--allowed_origins"])
-def test_browsers_may_ask_first_where_origins_are_named(flag: str) -> None:
-    extra = f"{flag} '[\"https://app.example.com\"]'"
-    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), Build("0.33.0"))
-    assert arguments[-1] == "dflash_deploy.serve.gateway.auth.DenyButPreflights"
-
-
 def test_images_come_from_anywhere_where_that_is_asked_for() -> None:
     arguments = ENGINES[DEFAULT].arguments(
         Settings({"MODEL_PATH": "/m", "ALLOWED_MEDIA_DOMAINS": "all"}), Build("0.33.0")

@@ -1,0 +1,330 @@
+"""The same answer to the same request, whichever engine runs.
+
+Engines differ in what they drop without a word, in what they refuse and in how they say it. This is the list of the
+decisions; `docs/reference/endpoint.md` is its page. A request that an engine would answer wrongly is refused with the
+setting that helps, or rewritten into one that it answers right. Errors have the form that the route's API defines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import unquote
+
+from dflash_deploy.serve.gateway.asgi import (
+    App,
+    ErrorAnswer,
+    Message,
+    Scope,
+    Send,
+    answer_error,
+    ask_inside,
+    is_anthropic,
+)
+from dflash_deploy.serve.gateway.body import ANSWER_TOKENS, Request
+from dflash_deploy.serve.settings import Settings
+
+MODELS = "/v1/models"
+CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
+
+GENERATING = frozenset({CHATS, COMPLETIONS, RESPONSES, *MESSAGES})
+"""The routes of applications, whose requests are checked here."""
+
+_ALIASES = {"/chat/completions": CHATS, "/responses": RESPONSES}
+"""llama.cpp answers these too. Its /completions is another API than /v1/completions."""
+
+DOCUMENTS = frozenset({"document", "file", "input_file"})
+"""Types of a part that is a file, in the APIs of Anthropic and OpenAI. No engine reads one."""
+
+LONGEST_ERROR = 1 << 16
+"""Bytes of an engine's error that are read to rewrite it; a longer one is passed on."""
+
+_PROPS = "/props"
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Where an engine falls short of the endpoint's contract, so that the gateway fills in.
+
+    `pictures`: the formats that it decodes, as Pillow names them; empty: all of `media.FORMATS`.
+    `describes_model`: /props says whether its model reads images and sounds and whether its template has tools;
+    without it, TOOL_CALL_PARSER decides about tools. `any_model`: it answers for any model name.
+    `one_prompt`: /v1/completions takes one text, without `echo` and `suffix`. `schema_of_chats`: /v1/responses obeys
+    `response_format` but ignores `text.format`. `mistakes`: the texts of answers with status 500 to a client's mistake.
+    """
+
+    pictures: frozenset[str] = frozenset()
+    describes_model: bool = False
+    any_model: bool = False
+    one_prompt: bool = False
+    schema_of_chats: bool = False
+    mistakes: re.Pattern[str] | None = None
+
+
+NO_GAPS = Gaps()
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What the served model can do, as far as the gateway knows. Tools: `False` if the engine would drop them."""
+
+    tools: bool = True
+    images: bool = True
+    sounds: bool = True
+
+
+class Contract:
+    """Checks and rewrites the requests of applications, and the errors of the engine."""
+
+    def __init__(self, app: App, environment: Mapping[str, str], gaps: Gaps, authorization: bytes) -> None:
+        """`authorization` is the header that opens the engine. Raises Refused for a setting that is not valid."""
+        self._app = app
+        self._gaps = gaps
+        self._authorization = authorization
+        self._names = Settings.served_model_name.read(environment)
+        self._context = Settings.max_model_len.read(environment)
+        extra = {word.split("=", 1)[0].replace("_", "-") for word in Settings.extra_args.read(environment)}
+        self._separates = bool(Settings.reasoning_parser.read(environment)) or "--reasoning-parser" in extra
+        parses = bool(Settings.tool_call_parser.read(environment)) or "--tool-call-parser" in extra
+        self._abilities = None if gaps.describes_model else Abilities(tools=parses)
+
+    async def check(self, scope: Scope, request: Request) -> None:
+        """Raises ErrorAnswer for what the engine would answer wrongly; rewrites what it can answer right."""
+        path, said = _ALIASES.get(scope["path"], scope["path"]), request.said
+        if path not in GENERATING or not isinstance(said, dict):
+            return
+        self._check_model(said)
+        parts = list(_parts(said.get("input" if path == RESPONSES else "messages")))
+        _check_parts(parts)
+        kinds = {str(part.get("type")) for part in parts}
+        if _offers_tools(said) or not kinds.isdisjoint(_SOUNDS | _IMAGES):
+            _check_abilities(said, kinds, await self._known_abilities(scope), by_template=self._gaps.describes_model)
+        if path == COMPLETIONS and self._gaps.one_prompt:
+            _check_prompt(said)
+        changed = self._cap(said)
+        if path == RESPONSES and self._gaps.schema_of_chats:
+            changed = _with_schema(said) or changed
+        if not self._gaps.describes_model and not self._separates:
+            changed = _without_effort(said) or changed
+        if changed:
+            request.rewrite()
+
+    async def answers(self, scope: Scope, send: Send) -> bool:
+        """Answer a request that no engine answers: one model of the list. Returns whether it was one."""
+        name = scope["path"].removeprefix(f"{MODELS}/")
+        if scope["method"] != "GET" or name == scope["path"] or not name:
+            return False
+        status, body = await ask_inside(self._app, scope, MODELS, self._authorization)
+        if status != HTTPStatus.OK:
+            return False
+        found = [one for one in _list_of(body) if isinstance(one, dict) and one.get("id") == unquote(name)]
+        if not found:
+            raise self._unknown_model(name)
+        content = json.dumps(found[0]).encode()
+        length = (b"content-length", str(len(content)).encode())
+        headers = [(b"content-type", b"application/json"), length]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+        return True
+
+    def corrected(self, scope: Scope, send: Send) -> Send:
+        """Send answers with the errors of the engine in the form of the route's API."""
+        return _Errors(scope, send, self._gaps.mistakes).send
+
+    def _check_model(self, said: dict[str, Any]) -> None:
+        name = said.get("model")
+        if self._gaps.any_model and self._names and isinstance(name, str) and name and name not in self._names:
+            raise self._unknown_model(name)
+
+    def _unknown_model(self, name: str) -> ErrorAnswer:
+        served = ", ".join(f"`{one}`" for one in self._names) or f"what `GET {MODELS}` lists"
+        return ErrorAnswer(404, f"the model `{name[:80]}` does not exist here: use {served}", "model_not_found")
+
+    async def _known_abilities(self, scope: Scope) -> Abilities:
+        if self._abilities is None:
+            status, body = await ask_inside(self._app, scope, _PROPS, self._authorization)
+            if status != HTTPStatus.OK:
+                return Abilities()
+            self._abilities = abilities_of(body)
+        return self._abilities
+
+    def _cap(self, said: dict[str, Any]) -> bool:
+        """Lower a most of tokens beyond the context to the context, which ends the answer in any case."""
+        most = self._context
+        above = [
+            name for name in ANSWER_TOKENS if type(said.get(name)) is int and most is not None and said[name] > most
+        ]
+        said.update(dict.fromkeys(above, most))
+        return bool(above)
+
+
+def abilities_of(props: bytes) -> Abilities:
+    """What a model can do, from llama.cpp's /props; all of it as far as that says nothing."""
+    said = _object(props)
+    reads, template = said.get("modalities"), said.get("chat_template_caps")
+    reads = reads if isinstance(reads, dict) else {}
+    template = template if isinstance(template, dict) else {}
+    return Abilities(
+        tools=template.get("supports_tools") is not False,
+        images=reads.get("vision") is not False,
+        sounds=reads.get("audio") is not False,
+    )
+
+
+_SOUNDS = frozenset({"input_audio", "audio_url"})
+_IMAGES = frozenset({"image_url", "input_image", "image"})
+
+
+def _parts(messages: object) -> Iterator[dict[str, Any]]:
+    """The parts of all messages, and the parts inside results of tools."""
+    waiting = [message.get("content") for message in _dicts(messages)]
+    for content in waiting:
+        for part in _dicts(content):
+            yield part
+            waiting.append(part.get("content"))
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _check_parts(parts: list[dict[str, Any]]) -> None:
+    for part in parts:
+        if part.get("type") in DOCUMENTS:
+            said = "no engine reads documents such as PDFs: send their text, or their pages as images"
+            raise ErrorAnswer(400, said, "document_not_supported")
+        if part.get("type") == "image_url" and isinstance(part.get("image_url"), str):
+            said = '`image_url` is an object: {"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}'
+            raise ErrorAnswer(400, said, "invalid_image")
+
+
+def _offers_tools(said: dict[str, Any]) -> bool:
+    """Whether the model may call tools of the client; tools of OpenAI's servers, such as web_search, are not meant."""
+    own = [tool for tool in _dicts(said.get("tools")) if tool.get("type") in {None, "function", "custom"}]
+    choice = said.get("tool_choice")
+    return bool(own) and choice != "none" and not (isinstance(choice, dict) and choice.get("type") == "none")
+
+
+def _check_abilities(said: dict[str, Any], kinds: set[str], can: Abilities, *, by_template: bool) -> None:
+    if _offers_tools(said) and not can.tools:
+        why = (
+            "this model's chat template has none: choose a model with tools"
+            if by_template
+            else f"set {Settings.tool_call_parser} in .env to the parser of this model, and run `dflash-deploy up`"
+        )
+        raise ErrorAnswer(400, f"tool calls are off: {why}", "tools_not_supported")
+    if kinds & _IMAGES and not can.images:
+        said_of = f"this model reads no images, or {Settings.mmproj_file} in .env is empty"
+        raise ErrorAnswer(400, said_of, "images_not_supported")
+    if kinds & _SOUNDS and not can.sounds:
+        raise ErrorAnswer(400, "this model reads no sounds", "audio_not_supported")
+
+
+def _check_prompt(said: dict[str, Any]) -> None:
+    if not isinstance(said.get("prompt", ""), str):
+        raise ErrorAnswer(
+            400, "`prompt` must be one text: this engine takes no lists and no token ids", "prompt_not_supported"
+        )
+    for name in ("suffix", "echo"):
+        if said.get(name):
+            raise ErrorAnswer(400, f"this engine does not support `{name}`", f"{name}_not_supported")
+
+
+def _with_schema(said: dict[str, Any]) -> bool:
+    """Repeat the schema of /v1/responses where the engine reads it."""
+    text = said.get("text")
+    form = text.get("format") if isinstance(text, dict) else None
+    if not isinstance(form, dict) or "response_format" in said:
+        return False
+    if form.get("type") == "json_schema":
+        schema = {name: form[name] for name in ("name", "schema", "strict") if name in form}
+        said["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif form.get("type") == "json_object":
+        said["response_format"] = {"type": "json_object"}
+    return "response_format" in said
+
+
+def _without_effort(said: dict[str, Any]) -> bool:
+    """Without a parser for it, reasoning that this switches on would be part of the answer (vLLM 0.32 and 0.33)."""
+    if said.get("reasoning_effort") in {None, "none"}:
+        return False
+    del said["reasoning_effort"]
+    return True
+
+
+class _Errors:
+    """Passes an answer on. An error is held until it is whole, and sent in the form of the route's API."""
+
+    def __init__(self, scope: Scope, send: Send, mistakes: re.Pattern[str] | None) -> None:
+        self._scope, self._send = scope, send
+        self._mistakes = mistakes
+        self._held: Message | None = None
+        self._body = b""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+            self._held = message
+        elif self._held is None:
+            await self._send(message)
+        else:
+            self._body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(self._body) > LONGEST_ERROR:
+                await self._pass_on(self._held, more=more)
+            elif not more:
+                await self._rewrite(self._held)
+
+    async def _pass_on(self, held: Message, *, more: bool) -> None:
+        self._held = None
+        await self._send(held)
+        await self._send({"type": "http.response.body", "body": self._body, "more_body": more})
+
+    async def _rewrite(self, held: Message) -> None:
+        scope, status, error = self._scope, held["status"], _object(self._body).get("error")
+        text = error.get("message") if isinstance(error, dict) else None
+        if _is_no_route(status, text):
+            said = f"`{scope['method']} {scope['path'][:80]}` is not a route of this endpoint"
+            await answer_error(scope, self._send, 404, said, "not_found")
+            return
+        failed = status == HTTPStatus.INTERNAL_SERVER_ERROR
+        if failed and self._mistakes is not None and isinstance(text, str) and self._mistakes.search(text):
+            status, error = int(HTTPStatus.BAD_REQUEST), None
+        if isinstance(text, str) and (status != held["status"] or is_anthropic(scope)):
+            kept = [pair for pair in held["headers"] if pair[0].lower() not in _OF_A_BODY]
+            await answer_error(scope, self._send, status, text, _code_of(error), kept)
+        else:
+            await self._pass_on(held, more=False)
+
+
+_OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
+
+
+def _is_no_route(status: int, text: object) -> bool:
+    """Whether an engine answers so on a path that it does not know, or was not started for."""
+    if status in {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}:
+        return True
+    return status == HTTPStatus.NOT_FOUND and text in {None, "Not Found", "File Not Found"}
+
+
+def _code_of(said: Any) -> str:
+    code = said.get("code") if isinstance(said, dict) else None
+    kind = said.get("type") if isinstance(said, dict) else None
+    return code if isinstance(code, str) else str(kind or "invalid_request_error")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _list_of(body: bytes) -> list[Any]:
+    data = _object(body).get("data")
+    return data if isinstance(data, list) else []

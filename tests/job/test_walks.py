@@ -1,0 +1,50 @@
+"""The tutorials of three readers, walked in their order: plans as written, the rest with the real llama.cpp."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import documents
+from tests.support.cli import dflash
+
+READERS = {"first-box": "dgx-spark", "coding-assistant": "rtx-3090", "team": "h100"}
+"""Each tutorial, and the profile of its reader: in the first one only the profile's name changes for another box."""
+
+ELSEWHERE = {
+    "doctor": "tests/engine/test_documents.py",
+    "test": "tests/job/test_job.py",
+    "bench --baseline": "tests/parsers/test_documents.py",
+    "monitor up": "tests/docker/test_monitor.py",
+    "monitor status": "tests/docker/test_monitor.py",
+}
+"""Commands that need Docker or minutes, and the tests that run them."""
+
+PLANS = {"init", "plan", "capacity"}
+"""Commands for the reader's own machine, which need no engine."""
+
+
+def typed(page: str) -> list[tuple[str, ...]]:
+    """The commands of a tutorial's blocks."""
+    shown = documents.commands(documents.ROOT / "docs" / "tutorials" / f"{page}.md")
+    return [one.words for one in shown if not one.mentioned]
+
+
+@pytest.mark.parametrize(("page", "profile"), READERS.items())
+def test_a_walk_gets_where_its_reader_wants_to_be(page: str, profile: str, answering: Path, tmp_path: Path) -> None:
+    commands = typed(page)
+    steps = [words[0] for words in commands if words[0] in {"init", "doctor", "up", "test"}]
+    assert steps[:4] == ["init", "doctor", "up", "test"]
+    for words in commands:
+        if words[0] in PLANS:
+            before = ("", *words)
+            mine = [profile if before[at] == "--profile" else word for at, word in enumerate(words)]
+            dflash(*mine, at=tmp_path).succeeded()
+        elif " ".join(words) not in ELSEWHERE:
+            dflash(*words, at=answering).succeeded()
+    assert f"DFLASH_PROFILE={profile}\n" in (tmp_path / ".env").read_text(encoding="utf-8")
+
+
+def test_what_is_left_out_is_in_a_walk_and_in_another_test() -> None:
+    assert {" ".join(words) for page in READERS for words in typed(page)} >= set(ELSEWHERE)
+    for command, file in ELSEWHERE.items():
+        assert command.split()[0] in (documents.ROOT / file).read_text(encoding="utf-8")

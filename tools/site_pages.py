@@ -1,0 +1,40 @@
+"""A hook of mkdocs: links out of docs/, anchors of known failures, and weights in the search."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from typing import Any
+
+LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))")
+"""A relative link that goes up, as Markdown writes it."""
+
+FAILURES = "reference/failures.md"
+
+_ROW = re.compile(r"(?P<before>^- |; )`(?P<id>[a-z0-9-]+)`(?=: )", re.MULTILINE)
+"""The id of a known failure, as the page writes it before the cause."""
+
+
+def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) -> str:
+    """The text of a page for the site. mkdocs calls this for each page.
+
+    Links out of docs/ lead to the repository. `extra.search` of mkdocs.yml is the weight of each folder in the search.
+    """
+    name = page.file.src_uri
+    page.meta["search"] = {"boost": config.extra["search"].get(name.partition("/")[0], 1)}
+    if name == FAILURES:
+        markdown = _with_anchors(markdown)
+
+    def replaced(link: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(name), link["path"]))
+        if path == "docs" or path.startswith("docs/"):
+            return link[0]
+        return f"{config.extra['repository']}/blob/main/{path}{link['anchor'] or ''}"
+
+    return LINK.sub(replaced, markdown)
+
+
+def _with_anchors(markdown: str) -> str:
+    """The list of failures with a link to itself at each id, and each remedy as a paragraph of its own."""
+    linked = _ROW.sub(r'\g<before><a id="\g<id>" href="#\g<id>"><code>\g<id></code></a>', markdown)
+    return re.sub(r"^(- .*)\n  (.*)\n", r"\1\n\n    \2\n\n", linked, flags=re.MULTILINE)
