@@ -52,8 +52,9 @@ def explain(
     from dflash_deploy.operations.explain import explain_log
 
     if (file is None) == (command is None):
-        said = "missing argument 'file', or --command" if command is None else "a log and --command exclude each other"
-        raise BadInput(said, hint="`dflash-deploy explain --help` shows what it accepts")
+        raise BadInput(
+            "explain reads one of a log and --command", hint="`dflash-deploy explain -h` shows what it accepts"
+        )
     if command is not None:
         return _recipe(command, profile, engine)
     assert file is not None  # noqa: S101 - one of the two is given

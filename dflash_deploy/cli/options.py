@@ -29,6 +29,7 @@ from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
 from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 
 if TYPE_CHECKING:
+    from dflash_deploy.host.machine import HostFacts
     from dflash_deploy.operations.plan import Offer
     from dflash_deploy.plan.result import Choice
     from dflash_deploy.serve.settings import Goal as GoalName
@@ -263,7 +264,6 @@ def ask(directory: Path | None) -> Choice:
     Questions with one answer are left out. Raises BadInput if the directory is a deployment already, and what planning
     raises.
     """
-    from dflash_deploy.cli.here import machine_line
     from dflash_deploy.operations.plan import offer
     from dflash_deploy.plan.result import Choice
 
@@ -447,3 +447,12 @@ def seconds_of(option: str, written: str, *, most: int) -> int:
             hint=f"such as {option} 30m, {option} 2h or {option} 1d",
         )
     return seconds
+
+
+def machine_line(facts: HostFacts) -> str:
+    """GPUs, or what a machine without one has."""
+    if facts.gpus:
+        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        return f"{cards}, driver {facts.gpus[0].driver}"
+    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
+    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"
