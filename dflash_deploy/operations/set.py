@@ -143,7 +143,10 @@ def _restarts(changed: Sequence[Change]) -> str:
 
 
 def settings(directory: Path, word: str = "") -> SettingRows:
-    """The settings of the deployment's engine, or of vLLM without a deployment; `word` keeps those that mention it."""
+    """The settings of the deployment's engine, or of vLLM without a deployment; `word` keeps those that mention it.
+
+    Raises BadInput if none does, and what reading `.env` and planning raise.
+    """
     deployment = Deployment(directory)
     values, proposed, engine = dict[str, str](), dict[str, str](), DEFAULT
     if deployment.exists():

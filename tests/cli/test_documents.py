@@ -20,6 +20,9 @@ NEEDS_NOTHING = frozenset(
 RUN = MAKES_A_DEPLOYMENT | READS_A_DEPLOYMENT | NEEDS_NOTHING
 """Commands that need neither an engine nor a network."""
 
+BEYOND = frozenset({"--watch", "--dir", "--ask-engine", "--write", "--launch"})
+"""Options with which they need more."""
+
 DOCUMENTS = documents.documents()
 
 
@@ -32,9 +35,9 @@ def runnable(shown: Shown) -> bool:
     """Whether it is whole and needs no engine; words in capitals are for the reader to replace."""
     words = set(shown.words)
     replaced = any(re.fullmatch(r"[A-Z]+", word) for word in words)
-    # --ask-engine fetches config.json and asks an engine; without a GPU's speed model `capacity` needs a run of `bench`
+    # --ask-engine fetches config.json and asks an engine, `connect` may write or start another program; without a GPU's speed model `capacity` needs a run of `bench`
     measured = shown.words[0] == "capacity" and "--profile" not in words
-    return leaf(shown) in RUN and not replaced and not measured and not {"--watch", "--dir", "--ask-engine"} & words
+    return leaf(shown) in RUN and not replaced and not measured and not BEYOND & words
 
 
 SHOWN = {
@@ -59,7 +62,9 @@ def output_of(shown: Shown, here: Path) -> str:
     if leaf(shown) in READS_A_DEPLOYMENT and "--profile" not in shown.words:
         initialise("--profile", "cpu", "--runtime", "native", at=here)
         names = [word for word in shown.words[2:3] if not word.startswith("-")]
-        if leaf(shown) == "keys show" and names:
+        if "--key" in shown.words:
+            names = [shown.words[shown.words.index("--key") + 1]]
+        if (leaf(shown) == "keys show" or "--key" in shown.words) and names:
             invoke("keys", "add", *names)
     ran = invoke(*shown.words)
     assert (ran.code is ExitCode.USAGE) is shown.refused, f"{shown}\n{ran.out}\n{ran.err}"

@@ -104,8 +104,8 @@ def test_a_log_ends_no_block_of_an_issue(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["VLLM_API_KEY", "HF_TOKEN"])
 def test_a_key_that_cannot_be_written_is_not_shown(deployment: Path, name: str, value: str) -> None:
     env = deployment / ".env"
-    lines = [f"{name}={value}" if line.startswith(f"{name}=") else line for line in env.read_text().splitlines()]
-    env.write_text("\n".join(lines) + "\n")
+    lines = [line for line in env.read_text().splitlines() if not line.startswith(f"{name}=")]
+    env.write_text("\n".join([*lines, f"{name}={value}"]) + "\n")
     done = dflash("init", "--force", "--profile", "cpu", "--runtime", "native", at=deployment)
     refused(done, ExitCode.USAGE, name)
     assert SECRET not in done.out + done.err

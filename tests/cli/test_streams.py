@@ -116,7 +116,8 @@ def test_a_directory_whose_name_is_not_utf8_works(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_condition_of_the_machine_and_keeps_the_key(deployment: Path) -> None:
-    before = (deployment / ".env").read_bytes()
+    before = (deployment / ".env").read_bytes() + b"# longer than the one KiB that may be written\n" * 30
+    (deployment / ".env").write_bytes(before)
     done = in_shell(f"ulimit -f 1; {COMMAND} keys rotate", deployment)
     assert (done.returncode, "unexpected" in done.stderr) == (ExitCode.PREFLIGHT, False), done.stderr
     assert (deployment / ".env").read_bytes() == before
