@@ -10,7 +10,7 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import ExitCode
 from tests.support import proxies
-from tests.support.cli import Ran, dflash, edit_env
+from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.ports import free_port
 from tests.support.proxies import Proxy, before
 from tests.support.server import Server
@@ -27,7 +27,7 @@ def test_a_drafter_with_another_mask_token_than_in_training_is_named(tmp_path: P
     assert config["dflash_config"]["mask_token_id"] == 1021
     config["dflash_config"]["mask_token_id"] = 300
     file.write_text(json.dumps(config))
-    dflash("init", "--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path).succeeded()
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
     edit_env(tmp_path, DFLASH_DRAFTER=str(drafter), DRAFTER_HOST_PATH=str(drafter))
     try:
         dflash("up", at=tmp_path).succeeded()
