@@ -12,6 +12,7 @@ from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
+    Drafter,
     Engine,
     Goal,
     Json,
@@ -54,6 +55,7 @@ def init(
     goal: Goal = None,
     max_model_len: Length = None,
     concurrency: Streams = None,
+    drafter: Drafter = None,
     no_drafter: NoDrafter = False,
     runtime: Runtime = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
@@ -85,6 +87,7 @@ def init(
         goal=goal,
         max_model_len=max_model_len,
         concurrency=concurrency,
+        drafter_of=drafter,
         drafter=not no_drafter,
         host=host,
         port=port,
