@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog
+from dflash_deploy.catalog.models import Family
+from dflash_deploy.catalog.read import read_entry
 from dflash_deploy.errors import DeployError, FileRefused, SettingsRefused
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.plan.command import in_home
@@ -32,6 +34,9 @@ IDENTITY = (
 )
 """Settings that say which processes belong to a deployment."""
 
+OWN_ENTRY = "model.yaml"
+"""The catalog entry of a model that the catalog does not have, beside `.env`."""
+
 UNREAD = HostFacts("", 0, None, None, (), None, {})
 """A machine that was not read."""
 
@@ -52,12 +57,21 @@ def make_plan(
     `facts` are read here if they are not given. `ahead` is what the Hugging Face Hub says of weights that
     are not on disk yet. Raises UnknownProfile, UnknownPair, UnknownEngine, NotPossible and SettingsRefused.
     """
-    facts, catalog = facts or read_facts(), load_catalog()
+    facts, catalog = facts or read_facts(), catalog_for(deployment)
+    if choice.family is not None:
+        catalog = catalog.with_family(choice.family)
     plan = plan_deployment(facts, choice, catalog)
     # the first plan knows the directories of the weights; what they hold may change the engine
     place = deployment.path if deployment else lambda path: in_home(Path(path))
     found = read_checkpoints(plan.settings, place, ahead)
     return plan if found == Checkpoints() else plan_deployment(facts, choice, catalog, found)
+
+
+def catalog_for(deployment: Deployment | None) -> Catalog:
+    """The catalog with the deployment's own entry, if it has one. Raises CatalogRefused."""
+    catalog = load_catalog()
+    entry = deployment.directory / OWN_ENTRY if deployment else None
+    return catalog.with_family(read_entry(entry, Family)) if entry and entry.is_file() else catalog
 
 
 def with_configs(plan: Plan, target: Mapping[str, object] | None, drafter: Mapping[str, object] | None) -> Plan:
@@ -77,7 +91,10 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     names = (field.name for field in IDENTITY)
     written = _readable(deployment)
     known = {runtime: written[runtime] if written.get(runtime) in RUNTIMES else runtime_seen(deployment)}
-    catalog = load_catalog()
+    try:
+        catalog = catalog_for(deployment)
+    except DeployError:
+        catalog = load_catalog()
     try:
         identity = {name: written.get(name, "") for name in names}
         return plan_deployment(UNREAD, Choice(edited=identity | known), catalog)

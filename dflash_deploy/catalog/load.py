@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from dflash_deploy.catalog.computed import computed
 from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
-from dflash_deploy.catalog.models import Family, ModelPair
+from dflash_deploy.catalog.models import Dialect, Family, ModelPair
 from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_extended, read_packaged
 from dflash_deploy.catalog.releases import EngineRelease
@@ -111,6 +111,11 @@ class Catalog:
             f"`{name}` is not a known model", hint=nearest(name, self.pairs, "dflash-deploy models list --all")
         )
 
+    def with_family(self, family: Family) -> Catalog:
+        """The catalog with one more family, whose models replace those of the same name."""
+        added = {target.name: ModelPair(family, target) for target in family.targets}
+        return replace(self, pairs={**self.pairs, **added})
+
     def engine(self, name: str) -> EngineRelease:
         """The engine release of that name. Raises UnknownEngine with a hint that suggests the closest name."""
         if name not in self.engines:
@@ -155,6 +160,12 @@ def load_catalog() -> Catalog:
     Raises CatalogRefused with file and key if an entry is not valid.
     """
     return _load(os.environ.get(OWN, ""))
+
+
+@cache
+def load_dialects() -> tuple[Dialect, ...]:
+    """The marks of known chat templates, the first match first."""
+    return _rows(resources.files(PACKAGED), "dialects.yaml", Dialect)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self, TypeVar
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
 from dflash_deploy.assets import asset
@@ -98,11 +99,12 @@ class Shape(Entry):
 
 
 class Weights(Entry):
-    """A repository on the Hugging Face Hub, or a directory that is part of the package."""
+    """A repository on the Hugging Face Hub, a directory of this machine, or one that is part of the package."""
 
     repo: Annotated[str | None, Field(description="repository id on the Hugging Face Hub")] = None
     revision: Annotated[str | None, Field(description="commit of the repository; `null`: the newest")] = None
     bundled: Annotated[str | None, Field(description="path among the package's assets")] = None
+    path: Annotated[str | None, Field(description="directory of this machine with the weights")] = None
     file: Annotated[str | None, Field(description="the one file of the repository that is used (GGUF)")] = None
     bytes: Annotated[int, Field(gt=0, description="size of the weights on disk")]
     licence: Annotated[str, Field(description="licence of the weights; empty if none is stated")] = ""
@@ -111,8 +113,8 @@ class Weights(Entry):
 
     @model_validator(mode="after")
     def _has_a_place(self) -> Self:
-        if (self.repo is None) == (self.bundled is None):
-            raise ValueError("either `repo` or `bundled` must be set")
+        if [self.repo, self.bundled, self.path].count(None) != 2:
+            raise ValueError("one of `repo`, `bundled` and `path` must be set")
         if self.bundled is not None:
             try:
                 asset(self.bundled)
@@ -127,6 +129,8 @@ class Weights(Entry):
         """
         if self.bundled is not None:
             return f"set {setting} in .env to {asset(self.bundled)}, which comes with dflash-deploy"
+        if self.path is not None:
+            return f"copy the weights there again, or set {setting} in .env"
         parts = ["hf download", self.repo or "REPOSITORY"]
         if self.file:
             parts.append(self.file)
@@ -143,6 +147,9 @@ class Drafter(Weights):
         Literal["DFlashDraftModel", "DFlash2DraftModel", "dflash", "dflash-draft"],
         Field(description="`architectures` of config.json, or `general.architecture` of a GGUF"),
     ] = "DFlashDraftModel"
+    absent: Annotated[bool, Field(description="no draft model is known for the target, which decodes without one")] = (
+        False
+    )
     block_size: Annotated[
         int, Field(ge=2, description="tokens of a block, including the anchor; draft tokens are one fewer")
     ]
@@ -244,6 +251,10 @@ class Questions(Entry):
     vision: Annotated[str, Field(description="a request for the colour of an image")] = (
         "What colour is this image? Answer with one word."
     )
+    unknown: Annotated[
+        bool,
+        Field(description="the entry was read from headers: a check that expects knowledge is skipped, not failed"),
+    ] = False
     limits: Annotated[
         str, Field(description="why it can answer only these requests: the reason of checks that are skipped")
     ] = ""
@@ -282,6 +293,19 @@ class Family(Questions):
     acceptance: Annotated[list[Acceptance], Field(description="measured acceptance lengths")] = []
     settings: Annotated[Settings, Field(description="settings for every quantization")] = {}
     source: Annotated[str, Field(description="source of the shape and of the drafter's config")]
+
+
+class Dialect(Entry):
+    """The parsers of a chat template that has all `marks`."""
+
+    marks: Annotated[list[str], Field(min_length=1, description="texts of the template")]
+    tools: Annotated[str | None, Field(description="vLLM's parser of tool calls")] = None
+    reasoning: Annotated[str | None, Field(description="vLLM's parser of thoughts")] = None
+
+
+def entry_text(family: Family) -> str:
+    """An entry as the YAML of a custom catalog, without values that are the default."""
+    return yaml.safe_dump(family.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,15 @@ def read_entry(file: Path, kind: type[T]) -> T:
     return read_as(file, kind, refused=CatalogRefused, example=EXAMPLE)
 
 
+def parse_entry(text: str, file: Path, kind: type[T]) -> T:
+    """An entry in a text that was read from elsewhere; `file` names it in errors. Raises CatalogRefused."""
+    try:
+        document = parse_yaml(text)
+    except Invalid as problem:
+        raise CatalogRefused(f"{shown(file)} {problem}", hint=EXAMPLE) from None
+    return _validated(file, document, kind, CatalogRefused, EXAMPLE)
+
+
 def read_as(file: Path, kind: type[T], *, refused: type[BadInput], example: str) -> T:
     """A YAML file that a person writes, as a model. `example` is the hint for a value that is not valid.
 

@@ -39,7 +39,7 @@ def text(tested: EndpointUnderTest) -> CheckOutcome:
     for answer in (first, second):
         if question.expect.lower() not in answer.text.lower():
             hint = f"the answer must contain `{question.expect}`: check the target's weights (`pull --verify`)"
-            return CheckOutcome(False, question.ask, answer.text, hint)
+            return CheckOutcome(False, question.ask, answer.text, hint, of_model=bool(answer.text.strip()))
     if first.id and first.id == second.id:
         got = f"both answers have the id {first.id}"
         return CheckOutcome(False, question.ask, got, "a cache answers in place of the engine: disable or bypass it")
@@ -61,10 +61,9 @@ def turns(tested: EndpointUnderTest) -> CheckOutcome:
     answer = tested.endpoint.chat(ask, max_tokens=tested.room, messages=messages)
     asked = f"after {len(history)} messages: {ask}"
     got = f"{answer.text.strip()} ({answer.prompt_tokens} prompt tokens; a single question {single.prompt_tokens})"
-    right = expect.lower() in answer.text.lower() and answer.prompt_tokens > single.prompt_tokens
-    return CheckOutcome(
-        right, asked, got, "earlier turns do not reach the model: check proxies between client and engine"
-    )
+    longer = answer.prompt_tokens > single.prompt_tokens
+    hint = "earlier turns do not reach the model: check proxies between client and engine"
+    return CheckOutcome(longer and expect.lower() in answer.text.lower(), asked, got, hint, of_model=longer)
 
 
 @check("stream")
@@ -122,7 +121,8 @@ def whole(tested: EndpointUnderTest) -> CheckOutcome:
     )
     right = numbers == list(range(1, LAST_NUMBER + 1)) and answer.finish_reason == "stop"
     hint = "answers are cut short or changed: a proxy with a limit, other weights, or other sampling parameters"
-    return CheckOutcome(right, tested.questions.count, got, hint)
+    ended = answer.finish_reason in {"stop", "length"}
+    return CheckOutcome(right, tested.questions.count, got, hint, of_model=ended)
 
 
 def _room_for_long(tested: EndpointUnderTest) -> int:

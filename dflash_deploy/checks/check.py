@@ -27,7 +27,7 @@ class CheckOutcome:
     """The outcome of a check: whether it is right, what was asked, what came, and a hint if it is wrong.
 
     `figures` are numbers for the report, by name: `tokens_per_second` at concurrency 1, `acceptance_length` and
-    the same by workload.
+    the same by workload. `of_model`: a wrong answer may be the model's own, and not a fault of the deployment.
     """
 
     right: bool
@@ -35,6 +35,7 @@ class CheckOutcome:
     got: str
     hint: str = ""
     figures: Mapping[str, float] = field(default_factory=dict)
+    of_model: bool = False
 
 
 class CheckSkipped(Exception):

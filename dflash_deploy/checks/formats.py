@@ -32,7 +32,8 @@ def tools(tested: EndpointUnderTest) -> CheckOutcome:
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
     hint = f"{Settings.tool_call_parser} does not match the model: tool calls are left in the text, or are not made"
-    return CheckOutcome(any(_calls(call.name, call.arguments, city) for call in answer.tool_calls), asked, got, hint)
+    right = any(_calls(call.name, call.arguments, city) for call in answer.tool_calls)
+    return CheckOutcome(right, asked, got, hint, of_model=True)
 
 
 def _calls(name: str, arguments: str, city: str) -> bool:
@@ -57,7 +58,7 @@ def reasoning(tested: EndpointUnderTest) -> CheckOutcome:
     got = f"{len(answer.reasoning)} characters of reasoning, then: {answer.text.strip()}"
     right = bool(answer.reasoning.strip()) and "24" in answer.text and "<think>" not in answer.text
     hint = f"{Settings.reasoning_parser} does not match the model, or max_tokens ended the answer"
-    return CheckOutcome(right, ask, got, hint)
+    return CheckOutcome(right, ask, got, hint, of_model=True)
 
 
 @check("json")
@@ -77,6 +78,10 @@ def schema(tested: EndpointUnderTest) -> CheckOutcome:
     except ValueError:
         said = None
     fits = isinstance(said, dict) and said.keys() == {"answer", "sure"} and said["answer"] in ("yes", "no")
-    right = fits and isinstance(said["sure"], bool) and (said["answer"] == "yes" or bool(tested.questions.limits))
+    right = (
+        fits
+        and isinstance(said["sure"], bool)
+        and (said["answer"] == "yes" or tested.questions.unknown or bool(tested.questions.limits))
+    )
     shape = "as JSON {answer: yes|no, sure: boolean}"
     return CheckOutcome(right, f"{ask} {shape}", answer.text, "the engine ignores response_format, or a proxy drops it")

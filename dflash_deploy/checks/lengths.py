@@ -41,7 +41,7 @@ def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
     read = answer.prompt_tokens >= 0.9 * wanted and answer.completion_tokens > 0
     if tested.questions.limits:
         return CheckOutcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT)
-    return CheckOutcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT)
+    return CheckOutcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT, of_model=read)
 
 
 def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:

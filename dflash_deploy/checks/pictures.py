@@ -93,4 +93,4 @@ def _looked(tested: EndpointUnderTest, ask: str, pictures: Sequence[ShownPicture
         got = f"{got}; {tokens} prompt tokens with an image, {bare} without"
         return CheckOutcome(False, ask, got, "the image is dropped before the engine: check proxies in between")
     hint = "the image does not reach the model: check that the checkpoint includes the vision tower"
-    return CheckOutcome(False, ask, got, hint)
+    return CheckOutcome(False, ask, got, hint, of_model=True)

@@ -14,6 +14,7 @@ from dflash_deploy.cli.command import command
 from dflash_deploy.cli.foreign import From, recipe_lines
 from dflash_deploy.cli.options import (
     HERE,
+    Drafter,
     Engine,
     Goal,
     Json,
@@ -69,6 +70,7 @@ def init(
     goal: Goal = None,
     max_model_len: Length = None,
     concurrency: Streams = None,
+    drafter: Drafter = None,
     no_drafter: NoDrafter = False,
     runtime: Runtime = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
@@ -103,6 +105,7 @@ def init(
         goal=goal,
         max_model_len=max_model_len,
         concurrency=concurrency,
+        drafter_of=drafter,
         drafter=not no_drafter,
         host=host,
         port=port,

@@ -1,8 +1,9 @@
-"""`models list`, `show` and `convert`: targets with their drafters, and where they can be served."""
+"""`models list`, `show`, `add` and `convert`: targets with their drafters, and where they can be served."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.convert import convert
-from dflash_deploy.cli.options import Json, Profile, size_of, sizes_of
+from dflash_deploy.cli.options import Drafter, Json, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from dflash_deploy.rules.table import Candidate
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, convert.",
+    help="Models with their drafters: list, show, add, convert.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
@@ -85,13 +86,34 @@ def models_show(
     return Report(found.document(), (*_described(found.pair), "", on))
 
 
+@command(changes=True, examples=("models add ./my-model --drafter off", "models add OWNER/REPO --to ~/catalog"))
+def models_add(
+    place: Annotated[str, typer.Argument(help="OWNER/REPO, DIRECTORY, FILE.gguf, FILE.yaml or URL of an entry.")],
+    drafter: Drafter = None,
+    to: Annotated[Path | None, typer.Option(help="Directory of a custom catalog to write the entry to.")] = None,
+    models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
+    as_json: Json = False,
+) -> Report:
+    """Read a model's headers, and print its catalog entry or write it to a custom catalog."""
+    from dflash_deploy.operations.described import add
+
+    added = add(place, drafter, models_dir, to)
+    if added.file is None:
+        return Report(added, (added.entry.rstrip(),))
+    used = f"next     DFLASH_CATALOG={to} dflash-deploy init --model {added.name}"
+    return Report(added, (f"wrote    {added.file}", used))
+
+
 def _described(pair: ModelPair) -> Iterator[str]:
     family, shape = pair.family, pair.shape
     yield f"{pair.name}: {pair.title}"
     if pair.target.notice:
         yield f"notice    {pair.target.notice}"
     yield f"target    {_weights(pair.target)}, {pair.target.quantisation}"
-    yield f"drafter   {_weights(pair.drafter)}, block of {pair.drafter.block_size}"
+    if pair.drafter.absent:
+        yield "drafter   none is known"
+    else:
+        yield f"drafter   {_weights(pair.drafter)}, block of {pair.drafter.block_size}"
     if pair.drafter.trained_context:
         yield f"          trained on up to {pair.drafter.trained_context} tokens"
     sees = "text and images" if pair.sees else "text"
@@ -109,9 +131,12 @@ def _weights(weights: Weights) -> str:
     file = f", {weights.file}" if weights.file else ""
     gated = ", gated" if weights.gated else ""
     licence = weights.licence or "no licence stated"
-    return f"{weights.repo or weights.bundled}{revision}{file}, {size_of(weights.bytes)}, {licence}{gated}"
+    return (
+        f"{weights.repo or weights.bundled or weights.path}{revision}{file}, {size_of(weights.bytes)}, {licence}{gated}"
+    )
 
 
 models.command("list")(models_list)
 models.command("show")(models_show)
+models.command("add")(models_add)
 models.add_typer(convert, name="convert")

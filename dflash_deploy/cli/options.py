@@ -215,7 +215,7 @@ Model = Annotated[
     typer.Option(
         "--model",
         "--pair",
-        help="Target and drafter, by name or by the target's repository; else the profile's.",
+        help="Name of the catalog, OWNER/REPO, DIRECTORY or FILE.gguf; else the profile's model.",
         autocompletion=models,
     ),
 ]
@@ -234,6 +234,10 @@ Length = Annotated[
 ]
 Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Requests to answer at the same time.")]
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Without speculative decoding, to compare with.")]
+Drafter = Annotated[
+    str | None,
+    typer.Option(help="Draft model of --model: OWNER/REPO, DIRECTORY, FILE.gguf, mtp (its MTP head), or off."),
+]
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process on this machine.")]
 Replicas = Annotated[
     str | None,

@@ -47,5 +47,7 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     pair = plan.pair
     reads = "text and images" if pair.sees else "text only, no images"
     weights = pair.target.bytes + (pair.drafter.bytes if plan.drafting else 0)
-    notice = (f"         {pair.target.notice}",) if pair.target.notice else ()
+    notice: tuple[str, ...] = (f"         {pair.target.notice}",) if pair.target.notice else ()
+    if pair.drafter.absent and not plan.speculating:
+        notice = (*notice, "         no draft model is known for it: it decodes without drafts")
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"

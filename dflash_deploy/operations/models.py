@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.read import Evidence
 from dflash_deploy.catalog.recipes import Offered, offered
 from dflash_deploy.catalog.releases import EngineRelease
@@ -67,13 +67,17 @@ def _row(candidate: Candidate) -> ModelRow:
     return ModelRow(
         pair.name,
         pair.title,
-        target=pair.target.repo or pair.target.bundled or "",
-        drafter=pair.drafter.repo or pair.drafter.bundled or "",
+        target=_place(pair.target),
+        drafter="" if pair.drafter.absent else _place(pair.drafter),
         bytes=pair.target.bytes + pair.drafter.bytes,
         engine=plan.engine.name if plan and not candidate.why_not else None,
         compatible=not candidate.why_not,
         why_not=candidate.why_not,
     )
+
+
+def _place(weights: Weights) -> str:
+    return weights.repo or weights.bundled or weights.path or ""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import Family, entry_text
 from dflash_deploy.catalog.recipes import Offered, faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.compose import render as write
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
-from dflash_deploy.deployment.files import FULL, not_written
+from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.lock import command_lock, locked
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
@@ -31,7 +32,7 @@ from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.result import AUTO, Choice, Plan
-from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.planning import OWN_ENTRY, make_plan, plan_of
 from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
 
     Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
     """
-    made = chosen(directory, choice)
+    made = chosen(directory, _with_models(choice))
     place = (made.profile.name, made.pair.name)
     published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
     here = Deployment(directory)
@@ -194,6 +195,7 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
     """
     if directory is not None and not force:
         check_new(Deployment(directory))
+    choice = _with_models(choice)
     made = make_plan(choice)
     directory = in_home(Path("~/dflash") / made.profile.name) if directory is None else directory
     deployment = Deployment(directory)
@@ -211,6 +213,7 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
             if not force:
                 check_new(deployment)
             before = _values_before(deployment)
+            _keep_entry(deployment, choice.family, replaces=bool(before))
             create(deployment, made)
     except OSError as problem:
         if problem.errno in FULL:
@@ -220,6 +223,24 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
     written = Deployment(directory).values
     replaced = {name: (old, new) for name, old in before.items() if (new := written.get(name, "")) != old}
     return Created(deployment, made, replaced)
+
+
+def _with_models(choice: Choice) -> Choice:
+    """The choice with an entry for a model or draft model that the catalog does not have."""
+    if choice.model is None and choice.drafter_of is None:
+        return choice
+    from dflash_deploy.operations.described import with_models  # noqa: PLC0415 - asks the Hub
+
+    return with_models(choice)
+
+
+def _keep_entry(deployment: Deployment, family: Family | None, *, replaces: bool) -> None:
+    """Write the entry beside `.env`; of a deployment that is replaced, remove the entry of its model."""
+    place = deployment.directory / OWN_ENTRY
+    if family is None and replaces:
+        place.unlink(missing_ok=True)
+    elif family is not None:
+        write_if_changed(place, entry_text(family), mode=PUBLIC)
 
 
 def _values_before(deployment: Deployment) -> Mapping[str, str]:

@@ -156,6 +156,8 @@ def reads_quantized(drafter: Drafter, engine: EngineRelease) -> bool:
 
 def _drafter_in_engine(pair: ModelPair, engine: EngineRelease) -> Iterator[str]:
     drafter = pair.drafter
+    if drafter.absent:
+        return
     if drafter.architecture not in engine.drafters:
         yield f"{engine.title} does not know drafters with the architecture {drafter.architecture}"
     if drafter.quantised and not reads_quantized(drafter, engine):

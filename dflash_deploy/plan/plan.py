@@ -68,6 +68,8 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     if recipe is not None:
         profile, choice = profile.following(recipe), replace(choice, model=recipe.pair, engine=recipe.engine)
     pair, engine = _pair_and_engine(profile, choice, catalog, checkpoints, facts)
+    if pair.drafter.absent or choice.mtp:
+        choice = replace(choice, drafter=False)
     runtime = _runtime(facts, choice, engine)
     memory = _memory_of_one_gpu(profile, facts)
     preferred = passed_over(profile, facts, catalog, engine, runtime, memory)

@@ -23,6 +23,7 @@ from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import GOALS, Choice, Decision, Goal, RuntimeName, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 
 MIB = 2**20
 
@@ -133,6 +134,12 @@ def _weights(pair: ModelPair, choice: Choice) -> Iterator[Decision]:
         yield decided(Settings.model_file, pair.target.file, origin, one_file)
     if pair.target.projector:
         yield decided(Settings.mmproj_file, pair.target.projector, origin, "the vision projector beside the target")
+    if choice.mtp:
+        yield decided(Settings.dflash_drafter, MTP, "--drafter", "the MTP head that comes with the target's weights")
+        return
+    if pair.drafter.absent:
+        yield decided(Settings.dflash_drafter, "off", origin, "no draft model is known for this target")
+        return
     if not choice.drafter:
         reason = "without speculative decoding, for comparison"
         yield decided(Settings.dflash_drafter, "off", "--no-drafter", reason)
@@ -149,6 +156,8 @@ def directory_of(weights: Weights, models_dir: Path) -> str:
     """The directory of a model: one of the package's assets, or one below `models_dir`."""
     if weights.bundled is not None:
         return str(asset(weights.bundled))
+    if weights.path is not None:
+        return weights.path
     assert weights.repo is not None  # noqa: S101 - the catalog's schema test holds it
     # two revisions of one repository can be on disk at the same time
     suffix = f"-{weights.revision[:8]}" if weights.revision else ""

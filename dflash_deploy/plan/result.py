@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar, get_args
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.models import Family, ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.document import Documented
 from dflash_deploy.plan.memory import MemoryFit
@@ -33,7 +33,8 @@ class Choice:
     """What the user asked for. `None` leaves it to the plan; `edited` holds the lines of an existing `.env`.
 
     `model` is the name of a pair or the repository of its target, `engine` a release or an engine's name, `recipe` the
-    name of a recipe of the profile.
+    name of a recipe of the profile. `drafter_of` names a draft model, `mtp`, or `off`; `mtp` asks for the target's MTP
+    head, `family` is an entry beside the catalog's.
     """
 
     profile: str | None = None
@@ -45,6 +46,9 @@ class Choice:
     max_model_len: int | None = None
     concurrency: int | None = None
     drafter: bool = True
+    drafter_of: str | None = None
+    mtp: bool = False
+    family: Family | None = None
     host: str | None = None
     port: int | None = None
     domain: str | None = None

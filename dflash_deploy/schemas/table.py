@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.operations import connect, image, keys, models, pull
+from dflash_deploy.operations import connect, described, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
@@ -65,6 +65,7 @@ CORE: Mapping[str, CommandData] = {
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),
     "models show": CommandData((listing.ModelsShowData,)),
+    "models add": CommandData((described.AddedModel,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),
     "keys add": CommandData((keys.KeyChange,)),

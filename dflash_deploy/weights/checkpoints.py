@@ -136,15 +136,15 @@ def _read(directory: Path | None, file: str) -> Mapping[str, object] | None:
         except (FileRefused, NotGguf):
             return None
     config = read_config(directory / "config.json")
-    if config is None or "quantization_config" in config:
+    return None if config is None else with_modelopt(config, read_config(directory / "hf_quant_config.json"))
+
+
+def with_modelopt(config: Mapping[str, object], separate: Mapping[str, object] | None) -> Mapping[str, object]:
+    """Return a config.json with the quantization that ModelOpt writes to a separate file, hf_quant_config.json."""
+    stated = (separate or {}).get("quantization")
+    if "quantization_config" in config or not isinstance(stated, dict):
         return config
-    return {**config, **_modelopt(directory)}
-
-
-def _modelopt(directory: Path) -> dict[str, object]:
-    """Return the quantization that ModelOpt writes to a separate file, hf_quant_config.json."""
-    stated = (read_config(directory / "hf_quant_config.json") or {}).get("quantization")
-    return {"quantization_config": {"quant_method": "modelopt", **stated}} if isinstance(stated, dict) else {}
+    return {**config, "quantization_config": {"quant_method": "modelopt", **stated}}
 
 
 def read_config(path: Path) -> Mapping[str, object] | None:

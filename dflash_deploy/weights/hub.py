@@ -10,13 +10,16 @@ import os
 import random
 import re
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import Annotated
 from urllib.parse import quote
 from urllib.request import proxy_bypass
 
 import httpx
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from dflash_deploy.errors import (
     DeployError,
@@ -192,8 +195,19 @@ class HubModel(ForeignDocument):
     """The answer of GET /api/models/REPOSITORY with `blobs`."""
 
     id: Annotated[str | None, Field(pattern=_REPOSITORY)] = None
+    gated: object = False
+    card: Annotated[object, Field(alias="cardData")] = None
     sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40,64}$")]
     siblings: Annotated[list[HubFile] | None, Field(max_length=100_000)] = None
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A repository on the Hub: its commit and files, its licence (empty if none is stated), and whether it is gated."""
+
+    model: LockedModel
+    licence: str
+    gated: bool
 
 
 def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
@@ -201,6 +215,11 @@ def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
 
     Raises SettingsRefused, RepositoryMissing, RepositoryGated, TokenRefused or HubUnreachable.
     """
+    return published(source, repo, revision).model
+
+
+def published(source: Source, repo: str, revision: str | None = None) -> PublishedModel:
+    """Return what the Hub says about a repository. Raises what `resolve` raises."""
     if not re.match(_REPOSITORY, repo, re.ASCII) or ".." in repo:
         raise SettingsRefused(
             f"`{repo[:200]}` is not a repository on the Hugging Face Hub", hint="write it as OWNER/NAME"
@@ -211,7 +230,44 @@ def resolve(source: Source, repo: str, revision: str | None) -> LockedModel:
         info = answer.document(HubModel)
     except Invalid as problem:
         raise _unexpected(source, repo, problem) from None
-    return LockedModel(info.id or repo, info.sha, tuple(_files(info)))
+    licence = info.card.get("license") if isinstance(info.card, dict) else None
+    model = LockedModel(info.id or repo, info.sha, tuple(_files(info)))
+    return PublishedModel(model, licence if isinstance(licence, str) else "", bool(info.gated))
+
+
+MOST_DRAFTERS = 20
+"""Repositories of one base model that are searched for a draft model."""
+
+
+class HubListed(ForeignDocument):
+    """One repository in the answer of GET /api/models."""
+
+    id: Annotated[str, Field(pattern=_REPOSITORY)]
+
+
+class HubList(RootModel[list[HubListed]]):
+    """The answer of GET /api/models."""
+
+
+def drafters_for(source: Source, base: str) -> list[str]:
+    """Return the repositories named after DFlash whose card declares `base` as their base model, most used first.
+
+    Raises what `resolve` raises.
+    """
+    query = f"filter={quote('base_model:' + base, safe='')}&search=dflash&sort=downloads&limit={MOST_DRAFTERS}"
+    answer = _asked(source, f"{source.endpoint}/api/models?{query}", base)
+    try:
+        listed = answer.document(HubList)
+    except Invalid as problem:
+        raise _unexpected(source, base, problem) from None
+    return [one.id for one in listed.root[:MOST_DRAFTERS]]
+
+
+def read_published(source: Source, model: LockedModel, path: str, begin: int = 0, length: int = 0) -> bytes:
+    """Return a small file of a repository, or `length` of its bytes from `begin`. Raises what `resolve` raises."""
+    span = {"Range": f"bytes={begin}-{begin + length - 1}"} if length else {}
+    content = _asked(source, source.file(model.repo, model.commit, path), model.repo, span).content
+    return content[begin : begin + length] if length and len(content) > length else content
 
 
 def _unexpected(source: Source, repo: str, problem: Invalid) -> HubUnreachable:
@@ -246,10 +302,10 @@ def authorization(token: Secret) -> dict[str, str]:
     return {"Authorization": f"Bearer {shown}"} if shown else {}
 
 
-def _asked(source: Source, url: str, repo: str) -> Answer:
+def _asked(source: Source, url: str, repo: str, headers: Mapping[str, str] = MappingProxyType({})) -> Answer:
     """Return the answer with status 2xx; repeat the request while the Hub is busy."""
     started = time.monotonic()
-    with new_client(headers=authorization(source.token), timeout=ANSWER_TIMEOUT) as client:
+    with new_client(headers={**authorization(source.token), **headers}, timeout=ANSWER_TIMEOUT) as client:
         request = client.build_request("GET", url)
         for attempt in range(TRIES):
             last = attempt == TRIES - 1 or time.monotonic() - started > GIVE_UP

@@ -79,8 +79,8 @@ def test_a_clone_of_the_project_gets_no_deployment(tmp_path: Path) -> None:
     assert "hint: name a directory for the deployment: dflash-deploy init --dir ~/dflash" in refused.err
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dflash_deploy"]
     home = {"HOME": str(tmp_path / "home")}
-    elsewhere = dflash("init", "--profile", "cpu", at=tmp_path, environment=home).succeeded().out
+    elsewhere = dflash("init", "--profile", "cpu", at=tmp_path, environment=home, elsewhere=True).succeeded().out
     assert f"next     cd {tmp_path}/home/dflash/cpu\n         dflash-deploy plan   why" in elsewhere
-    again = dflash("init", "--profile", "cpu", at=tmp_path, environment=home)
+    again = dflash("init", "--profile", "cpu", at=tmp_path, environment=home, elsewhere=True)
     assert again.code is ExitCode.USAGE
     assert "`dflash-deploy set NAME=VALUE` changes a setting" in again.err

@@ -37,6 +37,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "profiles show": ("cpu",),
     "models list": ("--profile", "cpu"),
     "models show": ("tiny",),
+    "models add": (".",),
     "models convert gguf": (".", "--target", "."),
     "fleet init": ("nvidia@localhost",),
     "fleet up": (),

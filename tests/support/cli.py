@@ -53,11 +53,15 @@ def dflash(
     timeout: float = HANGS,
     prefix: tuple[str, ...] = (),
     first: str = "",
+    elsewhere: bool = False,
 ) -> Ran:
     """Run `dflash-deploy` in the directory `at`; `prefix` are the words of a command that runs it.
 
-    `first` is code that its process runs first, to replace a part of the program.
+    `first` is code that its process runs first, to replace a part of the program. `init` works in `at`, also if it has
+    files, unless `elsewhere`: then where it would for a person.
     """
+    if args[:1] == ("init",) and "--dir" not in args and not elsewhere:
+        args = (*args, "--dir", ".")
     started = time.monotonic()
     variables = {**os.environ, **(environment or {})}
     if first or (not prefix and command_server().fits(variables)):

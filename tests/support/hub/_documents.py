@@ -3,6 +3,9 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 
+import yaml
+
+from tests.support.hub._content import read
 from tests.support.hub._repo import Commit, Repository, StoredFile
 
 Entry = dict[str, object]
@@ -24,8 +27,16 @@ def model_info(repository: Repository, commit: Commit, *, blobs: bool) -> Entry:
         "downloads": 0,
         "likes": 0,
         "tags": ["safetensors"],
+        "cardData": card(commit),
         "siblings": [_sibling(file, blobs=blobs) for file in commit.files.values()],
     }
+
+
+def card(commit: Commit) -> Entry:
+    """The front matter of README.md; empty without one."""
+    file = commit.files.get("README.md")
+    parts = read(file.content).decode().split("---") if file else []
+    return dict(yaml.safe_load(parts[1])) if len(parts) > 2 else {}
 
 
 def _sibling(file: StoredFile, *, blobs: bool) -> Entry:

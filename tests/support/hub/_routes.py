@@ -52,6 +52,10 @@ def on_hub(state: State, asked: Asked) -> Reply:
         return _hop(asked, int(hop["left"]))
     if asked.path == "/api/whoami-v2":
         return _whoami(asked)
+    if asked.path == "/api/models":
+        base = asked.option("filter").removeprefix("base_model:")
+        there = (one for one in state.repositories.values() if documents.card(one.head).get("base_model") == base)
+        return document([{"id": one.name} for one in there if asked.option("search") in one.name.lower()])
     found: re.Match[str] | None
     for pattern, answer in ((_CACHE, _bytes_of_small), (_RESOLVE, _resolve), (_MODEL, _model)):
         if found := pattern.fullmatch(asked.path):
