@@ -53,7 +53,7 @@ def explain(
 
     if (file is None) == (command is None):
         raise BadInput(
-            "explain reads one of a log and --command", hint="`dflash-deploy explain -h` shows what it accepts"
+            "explain reads one of a log and --command", hint="dflash-deploy explain engine.log"
         )
     if command is not None:
         return _recipe(command, profile, engine)

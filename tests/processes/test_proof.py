@@ -30,19 +30,19 @@ def session(place: Path, *commands: str, limit: int = 1) -> Session:
 
 
 def test_a_hang_ends_at_its_limit_with_what_it_started_and_the_deployment_is_stopped(tmp_path: Path) -> None:
-    hanging = session(tmp_path, "up", "test")
+    hanging = session(tmp_path, "up", "test", limit=8)
     began = time.monotonic()
     outcome = prove(hanging)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 55
     assert (outcome.state, [command.code for command in outcome.commands]) == ("timed-out", [0, None, 0])
     assert (hanging.deployment / "went-down").exists()
     child = int((hanging.deployment / "child").read_text())
-    wait_until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text(), 10)
-    assert prove(session(tmp_path, "test", limit=9)).state == "passed"
+    wait_until(lambda: not Path(f"/proc/{child}").exists() or " Z " in Path(f"/proc/{child}/stat").read_text(), 60)
+    assert prove(session(tmp_path, "test", limit=60)).state == "passed"
 
 
 def test_a_defect_of_a_step_fails_only_the_step(tmp_path: Path) -> None:
-    broken = session(tmp_path, "test")
+    broken = session(tmp_path, "test", limit=60)
     broken.tool = (str(tmp_path / "missing"),)
     outcome = prove(broken)
     assert outcome.state == "failed"

@@ -44,7 +44,7 @@ def test_a_value_that_an_option_refuses_is_named(words: tuple[str, ...], error: 
         (("up", "--frobnicate"), "no such option: --frobnicate", "dflash-deploy up"),
         (("keys", "show", "--dir"), "option '--dir' requires an argument", "dflash-deploy"),
         (("frobnicate",), "no such command 'frobnicate'", "dflash-deploy"),
-        (("explain",), "explain reads one of a log and --command", "dflash-deploy explain"),
+        (("models", "show"), "missing argument 'name'", "dflash-deploy models show"),
     ],
 )
 def test_wrong_arguments_are_an_error_in_two_lines(words: tuple[str, ...], error: str, command: str) -> None:
