@@ -99,8 +99,8 @@ NEARLY = 0.85
 
 
 HEAD = """\
-# Settings that are not here have their default: `dflash-deploy set --list`, docs/reference/settings.md. Quote values
-# that contain spaces. Do not use $ in values, and do not write comments after them. `dflash-deploy up` applies it.
+# Settings that are not here have their default: `dflash-deploy set --list` shows all of them. Quote values that contain
+# spaces. Do not use $ in values, and do not write comments after them. `dflash-deploy up` applies it.
 """
 
 
