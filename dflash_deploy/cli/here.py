@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import GIB, HERE
+from dflash_deploy.cli.options import HERE, machine_line
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import DeployError
 
 if TYPE_CHECKING:
-    from dflash_deploy.host.machine import HostFacts
     from dflash_deploy.operations.here import Look
 
 MEANS = {
@@ -63,12 +62,3 @@ def _directory(found: Look) -> Iterator[str]:
         yield f"serves     {plan.pair.name} with profile {plan.profile.name}, runtime {plan.runtime}"
         yield f"engine     {ENGINE.get(deployed.phase, deployed.phase)}"
         yield f"weights    {deployed.weights_problem or 'present'}"
-
-
-def machine_line(facts: HostFacts) -> str:
-    """GPUs, or what a machine without one has."""
-    if facts.gpus:
-        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
-        return f"{cards}, driver {facts.gpus[0].driver}"
-    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
-    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"

@@ -29,6 +29,7 @@ from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
 from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 
 if TYPE_CHECKING:
+    from dflash_deploy.host.machine import HostFacts
     from dflash_deploy.operations.plan import Offer
     from dflash_deploy.plan.result import Choice
     from dflash_deploy.serve.settings import Goal as GoalName
@@ -263,7 +264,6 @@ def ask(directory: Path | None) -> Choice:
     Questions with one answer are left out. Raises BadInput if the directory is a deployment already, and what planning
     raises.
     """
-    from dflash_deploy.cli.here import machine_line
     from dflash_deploy.operations.plan import offer
     from dflash_deploy.plan.result import Choice
 
@@ -383,6 +383,15 @@ def sizes_of(target: int, drafter: int) -> str:
     first, second = size_of(target), size_of(drafter)
     unit = f" {second.rpartition(' ')[2]}"
     return f"{first.removesuffix(unit)} + {second}"
+
+
+def machine_line(facts: HostFacts) -> str:
+    """GPUs, or what a machine without one has."""
+    if facts.gpus:
+        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        return f"{cards}, driver {facts.gpus[0].driver}"
+    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
+    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"
 
 
 def some(number: float) -> str:

@@ -94,10 +94,12 @@ def _drafted_speed(deployment: Deployment) -> float:
     A step without drafts is faster than one that verifies some, so that the estimate of the time stays a limit.
     """
     last = bench.last_figures(deployment)
+    rows = last.rows if last else ()
+    least = min((row.concurrency for row in rows), default=0)
     rates = [
         row.output_tokens / row.duration_s / row.concurrency / (row.acceptance_length or 1.0)
-        for row in (last.rows if last else ())
-        if row.concurrency == min(one.concurrency for one in last.rows)
+        for row in rows
+        if row.concurrency == least
     ]
     return statistics.fmean(rates) if rates else 0.0
 

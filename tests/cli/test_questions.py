@@ -9,7 +9,7 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import HANGS, dflash, initialise
+from tests.support.cli import dflash, initialise
 from tests.support.ports import free_port
 from tests.support.recorded import plays
 
@@ -20,8 +20,16 @@ def spawned(*options: str, at: Path, path: str = os.environ["PATH"]) -> pexpect.
     arguments = ["-m", "dflash_deploy", "init", *options]
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "TERM": "xterm-256color"}
     return pexpect.spawn(
-        sys.executable, arguments, cwd=at, env=environment, encoding="utf-8", timeout=HANGS, dimensions=(24, 80)
+        sys.executable, arguments, cwd=at, env=environment, encoding="utf-8", timeout=60, dimensions=(24, 80)
     )
+
+
+def profile_and_use(child: pexpect.spawn, profile: str, use: str = "") -> None:
+    """Answer the first two questions; empty answers accept the default."""
+    child.expect("Hardware profile")
+    child.sendline(profile)
+    child.expect(r"Use \(chat, coding or vision\) \[chat\]: ")
+    child.sendline(use)
 
 
 def ended(child: pexpect.spawn) -> int:
@@ -35,8 +43,8 @@ def ended(child: pexpect.spawn) -> int:
 
 def test_enter_accepts_each_default(tmp_path: Path) -> None:
     child = spawned(at=tmp_path)
-    child.expect(r"Hardware profile \[cpu\]: ")
-    child.sendline("")
+    child.expect(r"This machine: .*CPU cores")
+    profile_and_use(child, "")
     child.expect(r"Port \[\d+\]: ")
     child.sendline("")
     assert ended(child) == ExitCode.DONE
@@ -48,8 +56,7 @@ def test_an_answer_that_is_not_valid_is_asked_for_again(tmp_path: Path) -> None:
     child.expect("Hardware profile")
     child.sendline("rtx-9090")
     child.expect("`rtx-9090` is not a known profile")
-    child.expect("Hardware profile")
-    child.sendline("cpu")
+    profile_and_use(child, "cpu", "coding")
     child.expect("Port")
     child.sendline("70000")
     child.expect(r"`70000` is not a valid port \(1-65535\)")
@@ -57,13 +64,14 @@ def test_an_answer_that_is_not_valid_is_asked_for_again(tmp_path: Path) -> None:
     child.sendline(str(port))
     assert ended(child) == ExitCode.DONE
     assert Deployment(tmp_path).values["DFLASH_PORT"] == str(port)
+    assert Deployment(tmp_path).values["DFLASH_GOAL"] == "coding"
 
 
 def test_a_gpu_gets_its_profile_and_a_directory_for_the_weights(tmp_path: Path) -> None:
     plays(tmp_path / "bin", "nvidia-smi", "rtx5090.txt")
     child = spawned(at=tmp_path / "box", path=f"{tmp_path}/bin:/usr/bin:/bin")
-    child.expect(r"Hardware profile \[rtx-5090\]: ")
-    child.sendline("")
+    child.expect("RTX 5090")
+    profile_and_use(child, "")
     child.expect(r"Recipe \[qwen3.5-vllm\]: ")
     child.sendline("")
     child.expect(r"Directory for the weights \[~/models\]: ")

@@ -6,7 +6,7 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.cli.test_questions import ended, spawned
+from tests.cli.test_questions import ended, profile_and_use, spawned
 from tests.support.cli import dflash
 
 SPARK = ("init", "--profile", "dgx-spark")
@@ -73,8 +73,7 @@ def test_a_profile_shows_its_recipes(tmp_path: Path) -> None:
 
 def test_a_terminal_shows_three_recipes_within_80_columns_and_asks(tmp_path: Path) -> None:
     child = spawned(at=tmp_path / "box")
-    child.expect("Hardware profile")
-    child.sendline("dgx-spark")
+    profile_and_use(child, "dgx-spark")
     child.expect(r"Recipe \[qwen3.5-original\]: ")
     lines = child.before.splitlines()
     assert max(map(len, lines)) <= 80
@@ -96,8 +95,7 @@ def test_a_terminal_shows_three_recipes_within_80_columns_and_asks(tmp_path: Pat
 
 def test_enter_takes_the_default_recipe(tmp_path: Path) -> None:
     child = spawned(at=tmp_path / "box")
-    child.expect("Hardware profile")
-    child.sendline("rtx-3090")
+    profile_and_use(child, "rtx-3090")
     for question in ("Recipe", "Directory", "Port"):
         child.expect(question + r".*\]: ")
         child.sendline("")
@@ -107,8 +105,7 @@ def test_enter_takes_the_default_recipe(tmp_path: Path) -> None:
 
 def test_a_profile_with_no_recipes_is_asked_for_none(tmp_path: Path) -> None:
     child = spawned(at=tmp_path)
-    child.expect("Hardware profile")
-    child.sendline("cpu")
+    profile_and_use(child, "cpu")
     child.expect("Port")
     assert "Recipe" not in child.before
     child.sendline("")

@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset_text
+from dflash_deploy.errors import DOCS
 from dflash_deploy.intake.parse import parse_packaged_yaml
 
 FOLDER = "monitoring"
