@@ -52,9 +52,7 @@ def explain(
     from dflash_deploy.operations.explain import explain_log
 
     if (file is None) == (command is None):
-        raise BadInput(
-            "explain reads one of a log and --command", hint="dflash-deploy explain engine.log"
-        )
+        raise BadInput("explain reads one of a log and --command", hint="dflash-deploy explain engine.log")
     if command is not None:
         return _recipe(command, profile, engine)
     assert file is not None  # noqa: S101 - one of the two is given

@@ -389,6 +389,15 @@ def sizes_of(target: int, drafter: int) -> str:
     return f"{first.removesuffix(unit)} + {second}"
 
 
+def machine_line(facts: HostFacts) -> str:
+    """GPUs, or what a machine without one has."""
+    if facts.gpus:
+        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
+        return f"{cards}, driver {facts.gpus[0].driver}"
+    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
+    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"
+
+
 def some(number: float) -> str:
     """A number of sequences, with a decimal only if it matters."""
     return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
@@ -451,12 +460,3 @@ def seconds_of(option: str, written: str, *, most: int) -> int:
             hint=f"such as {option} 30m, {option} 2h or {option} 1d",
         )
     return seconds
-
-
-def machine_line(facts: HostFacts) -> str:
-    """GPUs, or what a machine without one has."""
-    if facts.gpus:
-        cards = ", ".join(f"{one.name}{f' ({one.memory / GIB:.0f} GiB)' if one.memory else ''}" for one in facts.gpus)
-        return f"{cards}, driver {facts.gpus[0].driver}"
-    memory = f", {facts.memory_total / GIB:.0f} GiB of memory" if facts.memory_total else ""
-    return f"{'a GPU that cannot be read' if facts.gpu_problem else 'no GPU'}, {facts.cpus} CPU cores{memory}"

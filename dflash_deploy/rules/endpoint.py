@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
+from dflash_deploy.errors import DOCS
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
@@ -63,7 +64,7 @@ def domain_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
         "in containers: the door does not reach the engine",
         why="the engine uses the network of its host, and the door one of Docker",
         fix=f"set {Settings.dflash_runtime}=native, or leave {Settings.dflash_domain} empty and run Caddy with the "
-        "Caddyfile of docs/how-to/serve-under-a-domain.md",
+        f"Caddyfile of {DOCS}/how-to/serve-under-a-domain.md",
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dflash_deploy.errors import DOCS
+
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import Metrics
 
@@ -91,7 +93,7 @@ class Watch:
         best, self._best = self._best, max(self._best, length)
         # the token that the target adds is not a draft token
         if best > 1 and (length - 1) < DECAYED * (best - 1):
-            causes = "different prompts, or prefix caching (docs/reference/failures.md)"
+            causes = f"different prompts, or prefix caching ({DOCS}/reference/failures.md)"
             return f"DECAYED: acceptance length was {best:.1f}; {causes}"
         return ""
 
