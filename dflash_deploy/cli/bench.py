@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -101,6 +102,7 @@ def bench(
         )
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
+    load = os.getloadavg()[0]
     done = run_bench(
         target,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
@@ -116,7 +118,7 @@ def bench(
         report=report,
         reporter=terminal(),
     )
-    shown = (*_shown(done, blocks=blocks), *(f"wrote {file}" for file in (save, share, report) if file))
+    shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 
 
@@ -131,9 +133,11 @@ def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:
         )
 
 
-def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
+def _shown(done: Benchmark, *, blocks: bool, load: float) -> Iterator[Shown]:
+    """`load`: the load average before the run."""
     # --help needs no figures
     from dflash_deploy.bench.figures import PARTS, at_concurrency, block
+    from dflash_deploy.bench.verdict import cautions, verdicts
 
     if blocks:
         for row in done.rows:
@@ -148,11 +152,13 @@ def _shown(done: Benchmark, *, blocks: bool) -> Iterator[Shown]:
     yield "times are p50 / p99; length is the mean acceptance length"
     yield from _positions(done.rows)
     yield from weak_workloads(done.rows)
+    yield from cautions(done.rows, load, os.cpu_count() or 1)
     if not done.published:
         yield "published  nothing in the catalog for this machine, these models, workloads and concurrency"
     else:
         yield "published for this machine and these models (tokens/s; other prompts, lengths and engines)"
         yield _beside(done.published)
+    yield from verdicts(done.rows)
 
 
 def _table(rows: Sequence[Row]) -> Shown:
