@@ -45,9 +45,10 @@ def models_list(
     from dflash_deploy.operations.models import models
 
     found = models(profile)
-    good = Grid("model", "weights", "engine", "context", "concurrency", wraps=("engine",))
-    for candidate in (candidate for candidate in found.candidates if not candidate.why_not):
-        good.add_row(*_compatible(candidate))
+    good = Grid("model", "weights", "engine", "context", "concurrency", "notes", wraps=("engine", "notes"))
+    fitting = [candidate for candidate in found.candidates if not candidate.why_not]
+    for candidate in sorted(fitting, key=lambda candidate: candidate.pair.name != found.default):
+        good.add_row(*_compatible(candidate, default=candidate.pair.name == found.default))
     return Report(found, (f"compatible with {found.title}", good, "", *_others(found, everything)))
 
 
@@ -61,13 +62,26 @@ def _others(found: Models, everything: bool) -> tuple[Shown, ...]:
     return (f"{len(bad.rows)} others are not compatible: --all shows why",)
 
 
-def _compatible(candidate: Candidate) -> tuple[str, ...]:
+def _compatible(candidate: Candidate, *, default: bool) -> tuple[str, ...]:
     plan, pair = candidate.plan, candidate.pair
     assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
     length, concurrency = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
     size = sizes_of(pair.target.bytes, pair.drafter.bytes)
-    marks = " (gated)" if pair.target.gated or pair.drafter.gated else ""
-    return pair.name + marks, size, plan.engine.name, length, concurrency
+    notes = {
+        "default": default,
+        "images": pair.sees,
+        "tools": pair.family.tool_call_parser is not None,
+        "no safety alignment": not pair.target.aligned,
+        "gated": pair.target.gated or pair.drafter.gated,
+    }
+    return (
+        pair.name,
+        size,
+        plan.engine.name,
+        length,
+        concurrency,
+        ", ".join(note for note in notes if notes[note]) or "-",
+    )
 
 
 @command(examples=("models show qwen3.6-27b-fp8", "models show Qwen/Qwen3.6-27B-FP8 --json"))

@@ -51,6 +51,8 @@ class Models(Documented):
     """All models, also those that are not compatible."""
     title: Hidden[str]
     """The machine of the profile, in words."""
+    default: Hidden[str]
+    """The model that `init` takes for the profile."""
     candidates: Hidden[tuple[Candidate, ...]]
 
 
@@ -59,7 +61,7 @@ def models(profile: str | None = None) -> Models:
     catalog, facts = load_catalog(), read_facts()
     chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
     candidates = tuple(survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values())
-    return Models(chosen.name, tuple(map(_row, candidates)), chosen.title, candidates)
+    return Models(chosen.name, tuple(map(_row, candidates)), chosen.title, chosen.pair, candidates)
 
 
 def _row(candidate: Candidate) -> ModelRow:

@@ -124,8 +124,11 @@ def test_a_plan_that_up_refuses_says_so(tmp_path: Path) -> None:
 
 def test_a_table_in_a_pipe_is_not_cut(tmp_path: Path) -> None:
     listed = dflash("models", "list", "--profile", "rtx-3090", at=tmp_path).succeeded().out
+    first = next(line for line in listed.splitlines() if "llamacpp" in line or "vllm" in line)
+    assert re.search(r"qwen3.5-27b-gguf .* default, images, tools", first)
+    assert re.search(r"gemma-4-26b-a4b-it-uncensored-nvfp4 .* images, tools, no safety alignment", listed)
     assert "qwen3.5-27b-gguf-buun" in listed
-    assert ["model", "weights", "engine", "context", "concurrency"] in map(str.split, listed.splitlines())
+    assert ["model", "weights", "engine", "context", "concurrency", "notes"] in map(str.split, listed.splitlines())
     assert "…" not in listed
     assert "gemma-4-31b-it-bf16" not in listed
     every = dflash("models", "list", "--profile", "rtx-3090", "--all", at=tmp_path).succeeded().out
