@@ -38,6 +38,17 @@ PARTS: Mapping[Speculation, str] = {
 """The part of a comparison that a row belongs to, in words."""
 
 
+SIZES = (
+    Settings.dflash_num_spec_tokens,
+    Settings.dflash_spec_schedule,
+    Settings.max_model_len,
+    Settings.max_num_seqs,
+    Settings.max_num_batched_tokens,
+    Settings.gpu_memory_utilization,
+)
+"""Settings of drafts and sizes, without which a figure means little."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """The distribution of a time over the requests, in milliseconds."""

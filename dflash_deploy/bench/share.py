@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dflash_deploy import __version__
+from dflash_deploy.bench.figures import SIZES
 from dflash_deploy.bench.workload import DATASETS, OWN, PACKAGED
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.host.gpu import Gpu
@@ -35,12 +36,7 @@ _VALUE = (
 """The values of settings that are shared: numbers, switches, attention backends, quantizations."""
 
 _SETTINGS = (
-    Settings.dflash_num_spec_tokens,
-    Settings.dflash_spec_schedule,
-    Settings.max_model_len,
-    Settings.max_num_seqs,
-    Settings.max_num_batched_tokens,
-    Settings.gpu_memory_utilization,
+    *SIZES,
     Settings.replicas,
     Settings.tensor_parallel_size,
     Settings.nodes,

@@ -121,28 +121,28 @@ def init(
     if theirs is not None and theirs.failure is not None:
         return Report(theirs, tuple(recipe_lines(theirs)), failure=theirs.failure)
     created = run_init(chosen, theirs.choice if theirs else choice, force=force)
-    plan, deployment = created.plan, created.deployment
-    there = deployment.option if chosen else ""
-    shown = (
-        *(recipe_lines(theirs) if theirs else ()),
-        f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})",
-        *model_lines(plan),
-        f"engine   {plan.engine.title}, {plan.runtime}",
-        *_replicas(plan),
-        *_faster(choice, plan),
-        *_written(created),
-        *(
-            []
-            if chosen
-            else [f"         the current directory is not empty: cd {shlex.quote(str(deployment.directory))}"]
-        ),
-        *([] if chosen else [f"next     cd {shlex.quote(str(deployment.directory))}"]),
-        f"{'next' if chosen else '':9}dflash-deploy plan{there}   why each setting has its value",
-        f"         dflash-deploy up{there}     {_start(plan)}",
-    )
+    plan = created.plan
+    shown = (*(recipe_lines(theirs) if theirs else ()), *_created(created, choice, here=chosen is not None))
     findings = (*plan.errors, *(finding for finding in plan.findings if finding not in plan.errors))
     data = created.document() | {"recipe": theirs}
-    return Report(data, (*shown, *_other_machines(plan)), findings, findings_first=bool(plan.errors))
+    return Report(data, shown, findings, findings_first=bool(plan.errors))
+
+
+def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
+    """What was planned and written, and the next commands. `here`: where the user asked, not in ~/dflash."""
+    plan, deployment = created.plan, created.deployment
+    there, first = (deployment.option, "next") if here else ("", "")
+    yield f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})"
+    yield from model_lines(plan)
+    yield f"engine   {plan.engine.title}, {plan.runtime}"
+    yield from (*_replicas(plan), *_faster(choice, plan), *_written(created))
+    if not here:
+        change = f"cd {shlex.quote(str(deployment.directory))}"
+        yield f"         the current directory is not empty: {change}"
+        yield f"next     {change}"
+    yield f"{first:9}dflash-deploy plan{there}   why each setting has its value"
+    yield f"         dflash-deploy up{there}     {_start(plan)}"
+    yield from _other_machines(plan)
 
 
 def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dflash_deploy import __version__
-from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
+from dflash_deploy.bench.figures import SIZES, Beside, Row, Speculation, as_counted, beside, missed
 from dflash_deploy.bench.page import page
 from dflash_deploy.bench.share import SharedMachine, SharedResult, machine_of
 from dflash_deploy.bench.share import share as share_result
@@ -169,12 +169,7 @@ Halves = tuple[list[Row], list[Row]]
 """Rows with speculative decoding, and rows without."""
 
 DESCRIBING = (
-    Settings.dflash_num_spec_tokens,
-    Settings.dflash_spec_schedule,
-    Settings.max_model_len,
-    Settings.max_num_seqs,
-    Settings.max_num_batched_tokens,
-    Settings.gpu_memory_utilization,
+    *SIZES,
     *OF_PLAIN_SPEED,
 )
 """Settings that a figure means little without."""

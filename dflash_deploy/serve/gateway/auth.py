@@ -95,10 +95,10 @@ class DenyByDefault:
         if scope["type"] not in {"http", "websocket"}:
             raise ValueError(f"unknown type of connection: {scope['type']}")
         if scope["type"] == "http":
-            send = self._origins.naming(scope, send)
             if self._origins.answers(scope):
                 await self._origins.answer(scope, send)
                 return
+            send = self._origins.naming(scope, send)
         if _is_liveness(scope) and await self._progress.hangs(scope):
             await _say_hang(scope, send, self._silent_for)
             return

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dflash_deploy.serve.gateway.asgi import (
+    ANTHROPIC,
     App,
     ErrorAnswer,
     Message,
@@ -30,7 +31,7 @@ from dflash_deploy.serve.settings import Settings
 
 MODELS = "/v1/models"
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
-MESSAGES = ("/v1/messages", "/v1/messages/count_tokens")
+MESSAGES = (ANTHROPIC, f"{ANTHROPIC}/count_tokens")
 
 GENERATING = frozenset({CHATS, COMPLETIONS, RESPONSES, *MESSAGES})
 """The routes of applications, whose requests are checked here."""
@@ -101,9 +102,10 @@ class Contract:
         self._check_model(said)
         parts = list(_parts(said.get("input" if path == RESPONSES else "messages")))
         _check_parts(parts)
-        kinds = {str(part.get("type")) for part in parts}
-        if _offers_tools(said) or not kinds.isdisjoint(_SOUNDS | _IMAGES):
-            _check_abilities(said, kinds, await self._known_abilities(scope), by_template=self._gaps.describes_model)
+        kinds, tools = {str(part.get("type")) for part in parts}, _offers_tools(said)
+        if tools or not kinds.isdisjoint(_SOUNDS | _IMAGES):
+            can, by_template = await self._known_abilities(scope), self._gaps.describes_model
+            _check_abilities(can, kinds, tools=tools, by_template=by_template)
         if path == COMPLETIONS and self._gaps.one_prompt:
             _check_prompt(said)
         changed = self._cap(said)
@@ -210,8 +212,9 @@ def _offers_tools(said: dict[str, Any]) -> bool:
     return bool(own) and choice != "none" and not (isinstance(choice, dict) and choice.get("type") == "none")
 
 
-def _check_abilities(said: dict[str, Any], kinds: set[str], can: Abilities, *, by_template: bool) -> None:
-    if _offers_tools(said) and not can.tools:
+def _check_abilities(can: Abilities, kinds: set[str], *, tools: bool, by_template: bool) -> None:
+    """Raises ErrorAnswer if a request has kinds of parts, or tools, that the model cannot use."""
+    if tools and not can.tools:
         why = (
             "this model's chat template has none: choose a model with tools"
             if by_template
@@ -219,8 +222,8 @@ def _check_abilities(said: dict[str, Any], kinds: set[str], can: Abilities, *, b
         )
         raise ErrorAnswer(400, f"tool calls are off: {why}", "tools_not_supported")
     if kinds & _IMAGES and not can.images:
-        said_of = f"this model reads no images, or {Settings.mmproj_file} in .env is empty"
-        raise ErrorAnswer(400, said_of, "images_not_supported")
+        said = f"this model reads no images, or {Settings.mmproj_file} in .env is empty"
+        raise ErrorAnswer(400, said, "images_not_supported")
     if kinds & _SOUNDS and not can.sounds:
         raise ErrorAnswer(400, "this model reads no sounds", "audio_not_supported")
 

@@ -36,8 +36,12 @@ class Origins:
         return bool(asks) and self._of(scope) is not None
 
     async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer such a question; `send` is one that `naming` gave."""
-        headers = [(b"access-control-allow-methods", METHODS), (b"access-control-max-age", REMEMBERED)]
+        """Answer such a question."""
+        headers = [
+            *_readable(self._of(scope)),
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-max-age", REMEMBERED),
+        ]
         asked = b", ".join(header_values(scope, b"access-control-request-headers"))
         if _HEADERS.fullmatch(asked):
             headers.append((b"access-control-allow-headers", asked))
@@ -49,14 +53,11 @@ class Origins:
 
     def naming(self, scope: Scope, send: Send) -> Send:
         """Send answers with the origin of the request if it is allowed, and without what the engine says of it."""
-        origin = self._of(scope)
-        # a cache must not give one origin the answer of another
-        ours = [(b"access-control-allow-origin", origin), (b"vary", b"Origin")] if origin is not None else []
-        own = origin is not None and scope["method"] == "OPTIONS" and self.answers(scope)
+        ours = _readable(self._of(scope))
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if own or not pair[0].lower().startswith(_OURS)]
+                kept = [pair for pair in message["headers"] if not pair[0].lower().startswith(_OURS)]
                 message = {**message, "headers": [*kept, *ours]}
             await send(message)
 
@@ -64,7 +65,14 @@ class Origins:
 
     def _of(self, scope: Scope) -> bytes | None:
         """The origin of a request if it is allowed."""
-        sent = header_values(scope, b"origin")
-        if len(sent) != 1 or not self._allowed:
+        if not self._allowed:
             return None
-        return sent[0] if sent[0] in self._allowed or ANY_ORIGIN.encode() in self._allowed else None
+        sent = header_values(scope, b"origin")
+        known = len(sent) == 1 and not self._allowed.isdisjoint({sent[0], ANY_ORIGIN.encode()})
+        return sent[0] if known else None
+
+
+def _readable(origin: bytes | None) -> list[tuple[bytes, bytes]]:
+    """The headers with which a browser lets a page read an answer; none for an origin that is not allowed."""
+    # a cache must not give one origin the answer of another
+    return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")] if origin is not None else []

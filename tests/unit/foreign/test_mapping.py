@@ -1,5 +1,7 @@
 """Each item of a recipe ends in one way, with a reason, and a plan with what was taken over."""
 
+from typing import Any
+
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
@@ -19,8 +21,8 @@ LLAMA = "llama-server -m /x/Qwen3.5-27B-Q4_K_M.gguf "
 DOCKER = "docker run {} vllm/vllm-openai:v0.33.0 --model Qwen/Qwen3.5-27B-FP8"
 
 
-def taken(text: str, profile: str = "h100", **wishes: object) -> ForeignPlan:
-    return plan_from(text, Choice(profile=profile, **wishes), MACHINES[profile])  # type: ignore[arg-type]
+def taken(text: str, profile: str = "h100", **wishes: Any) -> ForeignPlan:
+    return plan_from(text, Choice(profile=profile, **wishes), MACHINES[profile])
 
 
 def row(text: str, name: str, profile: str = "h100") -> Translated:

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,12 +26,12 @@ CASES = [
 ]  # fmt: skip
 
 
-def planned(profile: str, engine: str, wishes: dict[str, object]) -> Plan:
-    return make_plan(Choice(profile=profile, engine=engine, **wishes), facts=MACHINES[profile])  # type: ignore[arg-type]
+def planned(profile: str, engine: str, wishes: dict[str, Any]) -> Plan:
+    return make_plan(Choice(profile=profile, engine=engine, **wishes), facts=MACHINES[profile])
 
 
 @pytest.mark.parametrize(("profile", "engine", "wishes"), CASES)
-def test_what_is_written_is_read_as_the_same_plan(profile: str, engine: str, wishes: dict[str, object]) -> None:
+def test_what_is_written_is_read_as_the_same_plan(profile: str, engine: str, wishes: dict[str, Any]) -> None:
     plan = planned(profile, engine, wishes)
     for form in (*CONTAINED, plan.engine.engine):
         text = written_as(plan, form)
