@@ -25,7 +25,7 @@ from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually, wait_until
 from tests.support.kube_api import KubePod, kube_api
-from tests.support.llamacpp_native import connect, init, processes, without_drafter
+from tests.support.llamacpp_native import connect, processes, started, without_drafter
 from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
 from tests.support.manifests import kubectl
@@ -43,11 +43,8 @@ SKIPPED = {"digit", "shape", "tools", "reasoning"}
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A deployment that `up` has started."""
-    directory = tmp_path_factory.mktemp("llamacpp")
-    init(directory)
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
+    with started(tmp_path_factory.mktemp("llamacpp")) as directory:
+        yield directory
     assert not processes(directory)
 
 

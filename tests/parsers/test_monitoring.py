@@ -9,7 +9,7 @@ from dflash_deploy.features.monitoring.rules import alerts
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash
-from tests.support.llamacpp_native import connect, init
+from tests.support.llamacpp_native import connect, started
 from tests.support.prometheus import (
     Prometheus,
     conditions,
@@ -26,11 +26,8 @@ ENGINE = ENGINES["llamacpp"].metrics.prefix
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A deployment that `up` has started."""
-    directory = tmp_path_factory.mktemp("monitored")
-    init(directory)
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
+    with started(tmp_path_factory.mktemp("monitored")) as directory:
+        yield directory
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,15 @@ def server_of(directory: Path, number: int | None = None) -> int:
 
 
 @contextmanager
+def started(directory: Path) -> Iterator[Path]:
+    """A deployment that `init` and `up` have made in a directory, as long as the block runs."""
+    init(directory)
+    dflash("up", at=directory).succeeded()
+    yield directory
+    dflash("down", at=directory).succeeded()
+
+
+@contextmanager
 def without_drafter(directory: Path) -> Iterator[None]:
     """The engine without its drafter as long as the block runs."""
     drafter = Deployment(directory).values["DFLASH_DRAFTER"]
