@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.ask import Served, System, Url
@@ -116,8 +118,7 @@ class Conversation:
             self.shaded = not self.shaded
 
         def toolbar() -> str:
-            images = f"{len(self.images)} pictures  " if self.images else ""
-            return f" {images}{self.last}  F2: steps {'shaded' if self.shaded else 'not shaded'}  Alt-Enter: new line"
+            return self.bar(get_terminal_size().columns)
 
         return PromptSession(
             key_bindings=keys,
@@ -126,6 +127,12 @@ class Conversation:
             complete_while_typing=False,
             reserve_space_for_menu=0,
         )
+
+    def bar(self, width: int) -> str:
+        """The lines at the bottom, of at most that many columns: the figures of the last answer, and the keys."""
+        images = f"{len(self.images)} pictures  " if self.images else ""
+        keys = f"{images}F2: steps {'shaded' if self.shaded else 'not shaded'}  Alt-Enter: new line"
+        return "\n".join(f" {line}" for part in (self.last, keys) for line in wrap(part, width - 2))
 
     def _answer(self, typed: str) -> None:
         """Ask, and write the answer. What Ctrl-C left of it stays in the conversation; a failed question does not."""

@@ -160,9 +160,8 @@ def test_a_conversation_keeps_what_was_said_until_it_is_reset(answering: Path, t
         chat.shows(RED)
         chat.types("/unknown")
         chat.shows("is not known here")
-        # Ctrl-D that arrives before the next line can be typed is lost: the terminal keeps it for itself. The figures
-        # of an answer leave of the line at the bottom only its beginning
-        chat.shows("F2:")
+        # Ctrl-D that arrives before the next line can be typed is lost: the terminal keeps it for itself
+        chat.shows(READY)
         chat.child.sendeof()
         assert chat.ended() == ExitCode.DONE
     assert (tmp_path / "talk.md").read_text() == f"**user**\n\n{FRANCE}\n\n**assistant**\n\n{PARIS}\n"
