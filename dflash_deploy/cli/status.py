@@ -132,8 +132,9 @@ def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
 
 def _of_answer(answered: Answered, there: str = "") -> Iterator[tuple[str, str | None]]:
     took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
+    sleeps = ": the engine has ended, and the next request starts it" if answered.state == "asleep" else ""
     start = f": no engine runs; `dflash-deploy up{there}` starts it" if answered.state == "absent" else ""
-    yield "state", f"{answered.state}{took}{start}"
+    yield "state", f"{answered.state}{took}{start}{sleeps}"
     yield "cause", answered.problem or answered.cause
     yield "fix", answered.do
 

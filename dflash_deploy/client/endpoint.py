@@ -52,6 +52,7 @@ from dflash_deploy.intake.answers import (
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.redact import Redact, Secret
 from dflash_deploy.serve.engines.counters import SpecCounters
+from dflash_deploy.serve.gateway.keys import LIVENESS, says_asleep
 from dflash_deploy.serve.router.values import ROUTES
 
 if TYPE_CHECKING:
@@ -209,6 +210,10 @@ class Endpoint(Connection):
             return fetch_answer(self._client, request, seconds=CONNECT_TIMEOUT).status == httpx.codes.OK
         except (httpx.HTTPError, Invalid):
             return False
+
+    def asleep(self) -> bool:
+        """Return whether GET /health says that the engine has ended until the next request. Raises EndpointError."""
+        return says_asleep(self.send("GET", LIVENESS).text)
 
     def models(self) -> list[str]:
         """Return the served model names."""

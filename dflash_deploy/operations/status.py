@@ -61,9 +61,9 @@ _OTHER = "the running engine has another key or another name than .env: `dflash-
 class Answered:
     """The result of asking: `state` in one word, and what belongs to it; `None` if it is unknown or does not apply.
 
-    `state` is absent, exited, restarting, paused, cut off, running, starting, ready or unresponsive. `seconds` are
-    those of one generation, `acceptance_length` is that of all requests since the engine started. `rank` is set if the
-    engine computes for another machine.
+    `state` is absent, exited, restarting, paused, cut off, running, starting, asleep, ready or unresponsive. `seconds`
+    are those of one generation, `acceptance_length` is that of all requests since the engine started. `rank` is set if
+    the engine computes for another machine.
     """
 
     state: str
@@ -261,6 +261,8 @@ def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answere
         # while an engine starts nothing listens; one that accepts a request and stays silent hangs
         return Answered("unresponsive", problem=str(problem), do=_RESTART) if problem.silent else Answered("starting")
     try:
+        if endpoint.asleep():
+            return Answered("asleep")
         answer = endpoint.chat(question, max_tokens=8)
         length = endpoint.counters().acceptance_length if counts else None
     except EndpointError as problem:

@@ -160,6 +160,21 @@ def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | Non
     )
 
 
+def sleeps_among_several(plan: Plan, facts: HostFacts) -> Finding | None:
+    """An engine that ends when it is idle, among several that a router or other machines wait for."""
+    settings = plan.settings
+    if settings.idle_minutes is None or not (settings.several_engines or settings.several_machines):
+        return None
+    others = settings.routed_by if settings.several_engines else f"{Settings.nodes}={settings.nodes}"
+    return Finding(
+        id="sleeps-among-several",
+        severity="error",
+        message=f"{Settings.idle_minutes} does not work with {others}",
+        why="the others would take an engine that sleeps for one that has failed",
+        fix=f"empty {Settings.idle_minutes}, or serve with one engine on one machine",
+    )
+
+
 def ray_cannot_serve(plan: Plan, facts: HostFacts) -> Finding | None:
     """A Ray cluster where vLLM cannot use one, or without the address of the one that exists."""
     settings = plan.settings
@@ -198,5 +213,6 @@ RULES: tuple[Rule, ...] = (
     graphs_across_machines,
     engines_on_several_machines,
     several_engines_in_containers,
+    sleeps_among_several,
     ray_cannot_serve,
 )

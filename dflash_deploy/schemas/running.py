@@ -145,10 +145,12 @@ class StatusData(DocumentedDict):
         "cut off",
         "running",
         "starting",
+        "asleep",
         "ready",
         "unresponsive",
     ]
-    """State of the engine. `ready`: it has just answered. `running`: it computes for rank 0 and answers no requests."""
+    """State of the engine. `ready`: it has just answered. `asleep`: it has ended until the next request. `running`: it
+    computes for rank 0 and answers no requests."""
     cause: NotRequired[str]
     """Why it is in this state, if that is known."""
     do: NotRequired[str]

@@ -114,6 +114,7 @@ class Settings(Values):
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
     hang_seconds = Field[int](kinds.whole, 120, unit="seconds")
+    idle_minutes = Field[float | None](kinds.amount, None, unit="minutes", templates=(VLLM, LLAMACPP))
     otlp_traces_endpoint = Field[TracesEndpoint | None](traces_endpoint, None, templates=_PYTHON)
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
     omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))

@@ -44,8 +44,9 @@ def start(place: Path, port: int, **settings: str) -> subprocess.Popen[str]:
     """The door's process, which may still refuse to start. `settings` are further variables of its environment."""
     (place / "env").write_text(f"VLLM_API_KEY={KEY}\nDFLASH_API_KEYS={FURTHER}\nHF_TOKEN=hf_of_the_hub_0123456789\n")
     ours = {"DFLASH_SECRETS_FILE": str(place / "env"), "DFLASH_PORT": str(port), "MAX_BODY_MIB": "1", **settings}
+    door = (sys.executable, "-m", "dflash_deploy.serve.door", "llamacpp")
     return subprocess.Popen(
-        [sys.executable, "-m", "dflash_deploy.serve.door", sys.executable, "-m", "tests.support.unix_engine"],
+        [*door, sys.executable, "-m", "tests.support.unix_engine"],
         env={"PATH": os.environ["PATH"], "TMPDIR": str(place), "SEEN": str(place / "seen"), **ours},
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,

@@ -1,14 +1,13 @@
-"""`python -m dflash_deploy.serve.door COMMAND`: runs an engine, with this process as its gateway.
+"""`python -m dflash_deploy.serve.door ENGINE COMMAND`: runs an engine, with this process as its gateway.
 
-The engine is a child with the arguments of COMMAND. It gets the path of its Unix socket and a key of its own in its
-environment, in the variables that llama.cpp reads (common/arg.cpp), and none of the endpoint's keys. SIGTERM and SIGINT
-are passed on to it, and this process ends with its exit code.
+The engine is a child with the arguments of COMMAND. It gets the path of a Unix socket and a key of its own, and none of
+the endpoint's keys. SIGTERM and SIGINT are passed on to it, and this process ends with its exit code. With IDLE_MINUTES
+the engine ends and starts again while this process stays (`awake`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import re
@@ -16,49 +15,79 @@ import secrets
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
+from dflash_deploy.serve.door.awake import Awake, Times
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.contract import Gaps
+from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
 from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
 from dflash_deploy.serve.settings import Settings
 
-SOCKET, KEY = "LLAMA_ARG_HOST", "LLAMA_API_KEY"
-"""The variables with the engine's address, a path that ends in .sock, and with its key."""
-
 REFUSED, NOT_LISTENING = 3, 1
 """Exit codes: settings that cannot work, as of `dflash_deploy.serve`; and a port that is taken."""
 
-GAPS = Gaps(
-    # those of stb_image that Pillow names (tools/mtmd/mtmd-helper.cpp)
-    pictures=frozenset({"PNG", "JPEG", "GIF", "BMP", "PPM"}),
-    describes_model=True,
-    any_model=True,
-    one_prompt=True,
-    schema_of_chats=True,
-    mistakes=re.compile("is required|not supported|unsupported|invalid|must be", re.IGNORECASE),
-)
-"""Of llama.cpp's server, each seen with b11549."""
+
+@dataclass(frozen=True)
+class Behind:
+    """An engine behind the door: the variables and the option that take its socket and its key, and how it is asked."""
+
+    socket_variable: str
+    socket_option: str
+    key_variable: str
+    gaps: Gaps
+    asks: Asks | None = None
+
+    def variables(self, socket: Path, key: str) -> dict[str, str]:
+        """The variables of its environment."""
+        return {self.key_variable: key, **({self.socket_variable: str(socket)} if self.socket_variable else {})}
+
+    def arguments(self, socket: Path) -> list[str]:
+        """The arguments after those of its command."""
+        return [self.socket_option, str(socket)] if self.socket_option else []
+
+
+BEHIND: Mapping[str, Behind] = {
+    # the variables are those of common/arg.cpp; a host that ends in .sock is a path
+    "llamacpp": Behind(
+        "LLAMA_ARG_HOST",
+        "",
+        "LLAMA_API_KEY",
+        # each seen with b11549
+        Gaps(
+            # those of stb_image that Pillow names (tools/mtmd/mtmd-helper.cpp)
+            pictures=frozenset({"PNG", "JPEG", "GIF", "BMP", "PPM"}),
+            describes_model=True,
+            any_model=True,
+            one_prompt=True,
+            schema_of_chats=True,
+            mistakes=re.compile("is required|not supported|unsupported|invalid|must be", re.IGNORECASE),
+        ),
+        Asks.TIMINGS,
+    ),
+    # without IDLE_MINUTES it loads the gateway as a middleware
+    "vllm": Behind("", "--uds", Settings.vllm_api_key.name, NO_GAPS),
+}
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent dies."""
 
 
-def engine_environment(environment: Mapping[str, str], socket: Path, key: str) -> dict[str, str]:
-    """The environment of the engine: without the endpoint's secrets, with an address and a key of its own."""
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the engine, without the endpoint's secrets."""
     ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE, LIMITS_DIRECTORY}
-    return {name: value for name, value in environment.items() if name not in ours} | {SOCKET: str(socket), KEY: key}
+    return {name: value for name, value in environment.items() if name not in ours}
 
 
-async def serve(command: list[str], environment: Mapping[str, str]) -> int:
+async def serve(behind: Behind, command: list[str], environment: Mapping[str, str]) -> int:
     """Run the engine and its door until the engine ends; returns its exit code, 128 + the number of a signal.
 
     Raises Refused without a valid key, and OSError if the address is taken.
@@ -68,27 +97,30 @@ async def serve(command: list[str], environment: Mapping[str, str]) -> int:
     # a directory that only this user can enter
     with TemporaryDirectory(prefix="dflash-") as private:
         socket = Path(private) / "engine.sock"
+        inside = without_secrets(environment) | behind.variables(socket, key)
+
+        async def start() -> asyncio.subprocess.Process:
+            # that of an engine that was killed
+            socket.unlink(missing_ok=True)
+            return await asyncio.create_subprocess_exec(
+                *command, *behind.arguments(socket), env=inside, preexec_fn=_die_with_parent
+            )
+
         forward = Forward(str(socket), key)
-        door = DenyByDefault(forward, {**environment, **read_secrets(environment)}, asks=Asks.TIMINGS, gaps=GAPS)
+        minutes = settings.idle_minutes
+        awake = Awake(forward, start, f"Bearer {key}".encode(), Times(None if minutes is None else 60 * minutes))
+        told = {**environment, **read_secrets(environment)}
+        door = DenyByDefault(awake, told, asks=behind.asks, gaps=behind.gaps)
         runner = web.ServerRunner(server_of(door))
         await runner.setup()
         try:
             await web.TCPSite(runner, settings.dflash_bind, settings.dflash_port).start()
-            engine = await asyncio.create_subprocess_exec(
-                *command, env=engine_environment(environment, socket, key), preexec_fn=_die_with_parent
-            )
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, _pass_on, engine, number)
-            code = await engine.wait()
+                asyncio.get_running_loop().add_signal_handler(number, awake.signal, number)
+            return await awake.run()
         finally:
             await forward.close()
             await runner.cleanup()
-    return code if code >= 0 else 128 - code
-
-
-def _pass_on(engine: asyncio.subprocess.Process, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        engine.send_signal(number)
 
 
 def _die_with_parent() -> None:
@@ -98,7 +130,7 @@ def _die_with_parent() -> None:
 def main(argv: list[str]) -> int:
     """Serve until the engine ends; returns the exit code."""
     try:
-        return asyncio.run(serve(argv, os.environ))
+        return asyncio.run(serve(BEHIND[argv[0]], argv[1:], os.environ))
     except Refused as refusal:
         print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)
         return REFUSED

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.engines.base import (
+    DOOR,
     IN_ENV,
     Build,
     Engine,
@@ -89,9 +90,6 @@ LLAMA_SERVER = "/app/llama-server"
 
 ON_PATH = "llama-server"
 """The program that is looked up on the PATH."""
-
-DOOR = "dflash_deploy.serve.door"
-"""The module that runs the server behind the gateway. It gives the server its address and its key by environment."""
 
 QUESTION = "dflash_deploy.serve.engines.llamacpp_question"
 """The module that asks the server's parser."""
@@ -205,7 +203,7 @@ class Llamacpp(Engine):
         api_keys(read_secrets(environment))
         return Launch(
             title=f"{' '.join(filter(None, (self.title, server.version)))}: llama-server",
-            command=(sys.executable, "-m", DOOR, *server.command(arguments)),
+            command=(sys.executable, "-m", DOOR, LLAMACPP, *server.command(arguments)),
             arguments=tuple(arguments),
             environment={**environment, **_threads(settings)},
         )

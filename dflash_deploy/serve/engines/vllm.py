@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.engines.base import (
+    DOOR,
     IN_ENV,
     Build,
     Engine,
@@ -93,7 +94,7 @@ def serve_arguments(settings: Settings, build: Build) -> list[str]:
         *_speculation(settings.speculation, build.version, cpu=build.cpu),
         *settings.extra_args,
         # vLLM puts the last middleware in front of all others, including those of EXTRA_ARGS
-        *("--middleware", MIDDLEWARE),
+        *(("--middleware", MIDDLEWARE) if settings.idle_minutes is None else ()),
     ]
 
 
@@ -101,7 +102,8 @@ def _endpoint(settings: Settings) -> Iterator[str]:
     if settings.served_model_name:
         yield "--served-model-name"
         yield from settings.served_model_name
-    yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
+    if settings.idle_minutes is None:
+        yield from ("--host", settings.dflash_bind, "--port", str(settings.dflash_port))
     # requested every 30 seconds, it would fill the log; since 0.16 (vllm-project/vllm#30011)
     yield from ("--disable-access-log-for-endpoints", "/health")
     yield from valued("--otlp-traces-endpoint", settings.otlp_traces_endpoint)
@@ -288,11 +290,15 @@ class Vllm(Engine):
         secrets = read_secrets(environment)
         # the gateway checks them too, but only when the model is loaded, minutes later
         api_keys(secrets)
+        command, own = engine.command(arguments), engine.environment(environment) | traces_environment(settings, self)
+        if settings.idle_minutes is not None:
+            # it cannot end and listen: the gateway is a process of its own then
+            command, secrets = [sys.executable, "-m", DOOR, self.name, *command], {}
         return Launch(
             title=f"vLLM {engine.version}: vllm",
-            command=tuple(engine.command(arguments)),
+            command=tuple(command),
             arguments=tuple(arguments),
-            environment=engine.environment(environment) | traces_environment(settings, self) | secrets | _ray(settings),
+            environment=own | secrets | _ray(settings),
         )
 
     def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:

@@ -27,7 +27,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.keys import ENGINE_HANGS
+from dflash_deploy.serve.gateway.keys import ENGINE_HANGS, says_asleep
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
@@ -96,11 +96,14 @@ def after(memory: Memory, now: float, counts: str, progress: Evidence) -> tuple[
 def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, now: float | None = None) -> str:
     """What is wrong, in words; empty if nothing is. Kills an engine that hangs."""
     moment = time.time() if now is None else now
-    listens, hangs = _liveness(port)
+    listens, hangs, asleep = _liveness(port)
     if not listens:
         # a start takes minutes, and is not a hang
         _write(place, replace(_read(place), counts="", silent=0))
         return "the engine does not listen"
+    if asleep:
+        # asking for a token would wake it
+        return ""
     metrics = _get(port, "/metrics", _key(environment), LISTENS) or ""
     counts = _digest(metrics)
     if not counts:
@@ -148,11 +151,11 @@ def _key(environment: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def _liveness(port: int) -> tuple[bool, bool]:
-    """Whether the engine listens, and whether the gateway says that it hangs."""
+def _liveness(port: int) -> tuple[bool, bool, bool]:
+    """Whether the engine or its door listens, and whether the gateway says that it hangs, and that it is asleep."""
     status, text = _answer(port, "/health", {}, LISTENS)
     hangs = status == HTTPStatus.SERVICE_UNAVAILABLE and ENGINE_HANGS in text
-    return status == HTTPStatus.OK or hangs, hangs
+    return status == HTTPStatus.OK or hangs, hangs, status == HTTPStatus.OK and says_asleep(text)
 
 
 def _get(port: int, path: str, headers: Mapping[str, str], timeout: float, body: str | None = None) -> str | None:

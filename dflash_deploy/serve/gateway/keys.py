@@ -138,6 +138,19 @@ LIVENESS = "/health"
 
 METRICS = "/metrics"
 
+ASLEEP, WAKING = "asleep", "waking"
+"""What /health says, with status 200, of an engine that has ended to free its memory (IDLE_MINUTES)."""
+
+
+def says_asleep(health: str) -> bool:
+    """Whether the body of /health says that the engine is asleep or wakes: any request that generates would wait."""
+    try:
+        said = json.loads(health)
+    except ValueError:
+        return False
+    return isinstance(said, dict) and said.get("status") in {ASLEEP, WAKING}
+
+
 ENGINE_HANGS = "engine_hangs"
 """The code of the error that /health answers if the engine makes no progress."""
 

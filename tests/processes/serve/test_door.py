@@ -198,7 +198,7 @@ def test_a_taken_port_is_said_before_the_engine_starts(tmp_path: Path) -> None:
 def test_without_a_key_no_port_is_opened(tmp_path: Path) -> None:
     (tmp_path / "env").write_text("DFLASH_PORT=1\n")
     done = subprocess.run(
-        [sys.executable, "-m", "dflash_deploy.serve.door", "true"],
+        [sys.executable, "-m", "dflash_deploy.serve.door", "llamacpp", "true"],
         env={"PATH": os.environ["PATH"], "DFLASH_SECRETS_FILE": str(tmp_path / "env")},
         cwd=REPOSITORY,
         capture_output=True,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.serve.door.__main__ import GAPS
+from dflash_deploy.serve.door.__main__ import BEHIND
 from dflash_deploy.serve.gateway import contract
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
@@ -38,6 +38,9 @@ class Answers:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content[:9], "more_body": True})
         await send({"type": "http.response.body", "body": content[9:]})
+
+
+GAPS = BEHIND["llamacpp"].gaps
 
 
 def ask(engine: Answers, path: str, body: Any = None, *, gaps: Gaps = NO_GAPS, **settings: str) -> tuple[int, Any]:

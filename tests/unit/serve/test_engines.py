@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dflash_deploy.serve.door.__main__ import engine_environment
+from dflash_deploy.serve.door.__main__ import BEHIND, without_secrets
 from dflash_deploy.serve.engines import DEFAULT, ENGINES, Build
 from dflash_deploy.serve.engines.installed import InstalledEngine
 from dflash_deploy.serve.engines.sglang import ONE_DOOR
@@ -311,8 +311,12 @@ def test_a_server_is_the_engines_whose_option_it_has(
 
 def test_the_engine_gets_a_key_of_its_own_and_none_of_the_endpoints() -> None:
     endpoint = {"VLLM_API_KEY": "a-secret-of-some-length", "DFLASH_API_KEYS": "b-secret", "DFLASH_SECRETS_FILE": "/x"}
-    made = engine_environment({**endpoint, "PATH": "/bin", "HF_TOKEN": "hf_x"}, Path("/run/engine.sock"), "own")
-    assert made == {"PATH": "/bin", "LLAMA_ARG_HOST": "/run/engine.sock", "LLAMA_API_KEY": "own"}
+    assert without_secrets({**endpoint, "PATH": "/bin", "HF_TOKEN": "hf_x"}) == {"PATH": "/bin"}
+    given = BEHIND["llamacpp"].variables(Path("/run/engine.sock"), "own")
+    assert given == {"LLAMA_ARG_HOST": "/run/engine.sock", "LLAMA_API_KEY": "own"}
+    vllm = BEHIND["vllm"]
+    assert vllm.variables(Path("/run/engine.sock"), "own") == {"VLLM_API_KEY": "own"}
+    assert vllm.arguments(Path("/run/engine.sock")) == ["--uds", "/run/engine.sock"]
 
 
 def test_an_image_of_an_unknown_engine_is_refused() -> None:
