@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, UnixConnector
+from aiohttp import (
+    ClientConnectionError,
+    ClientError,
+    ClientRequest,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    UnixConnector,
+)
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from dflash_deploy.serve.door.listener import Unfinished
@@ -29,6 +40,44 @@ _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp's client would add to a request without them."""
 
 
+QUEUE_FULL = 0.01
+"""Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five."""
+
+
+class _Connector(UnixConnector):
+    """Waits for a place in the engine's queue of connections.
+
+    connect(2) returns EAGAIN for a Unix socket whose queue is full, which asyncio takes for a connection in progress
+    (selector_events.py of 3.11 to 3.14): the request fails later, on a socket that is not connected.
+    """
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
+    ) -> ResponseHandler:
+        try:
+            _, made = await self._loop.create_unix_connection(self._factory, sock=await _connected(self.path))
+        except OSError as problem:
+            raise ClientConnectionError(str(problem)) from problem
+        return made
+
+
+async def _connected(path: str) -> socket.socket:
+    """A socket that is connected to the engine."""
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    made.setblocking(False)
+    try:
+        while True:
+            try:
+                made.connect(path)
+            except BlockingIOError:
+                await asyncio.sleep(QUEUE_FULL)
+            else:
+                return made
+    except BaseException:
+        made.close()
+        raise
+
+
 class Forward:
     """Sends requests to the engine, and its answers back chunk by chunk, as they come.
 
@@ -36,11 +85,11 @@ class Forward:
     closed too, which cancels the request there.
     """
 
-    def __init__(self, socket: str, key: str) -> None:
+    def __init__(self, place: str, key: str) -> None:
         self._authorization = f"Bearer {key}"
         self._session = ClientSession(
             # a new connection for each request: one that the engine has just closed would fail a request
-            connector=UnixConnector(socket, limit=0, force_close=True),
+            connector=_Connector(place, limit=0, force_close=True),
             timeout=ClientTimeout(total=None),
             auto_decompress=False,
             skip_auto_headers=_AUTOMATIC,
