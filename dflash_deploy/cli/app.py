@@ -48,6 +48,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "logs": (f"{PACKAGE}.logs", "Print the engine's log, or pack a bundle for a report."),
         "explain": (f"{PACKAGE}.explain", "Explain the log of any engine: cause, evidence, fix."),
         "down": (f"{PACKAGE}.down", "Stop and remove the engine."),
+        "run": (f"{PACKAGE}.run", "Start the deployment and stay in the foreground."),
         "set": (f"{PACKAGE}.set", "Change settings of .env, or list what can be set."),
         "restart": (f"{PACKAGE}.rollback", "Stop the engine and start it with the settings of .env."),
         "rollback": (f"{PACKAGE}.rollback", "Restore the settings of the last good start, and start them."),
@@ -74,7 +75,7 @@ COMMANDS = {name: command for title in SECTIONS for name, command in _section(ti
 """All commands, in the order of `--help`."""
 
 
-HABITS: Mapping[str, str] = {"start": "up", "run": "up", "stop": "down", "ps": "status"}
+HABITS: Mapping[str, str] = {"start": "up", "stop": "down", "ps": "status"}
 """Commands by the names that other tools gave them. They are not in the help."""
 
 

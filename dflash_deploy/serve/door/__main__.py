@@ -21,9 +21,10 @@ from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
-from dflash_deploy.serve.door.awake import Awake, Times
+from dflash_deploy.serve.door.awake import Awake, WakeTimes
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
+from dflash_deploy.serve.field import LLAMACPP, VLLM
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
@@ -57,7 +58,7 @@ class Behind:
 
 BEHIND: Mapping[str, Behind] = {
     # the variables are those of common/arg.cpp; a host that ends in .sock is a path
-    "llamacpp": Behind(
+    LLAMACPP: Behind(
         "LLAMA_ARG_HOST",
         "",
         "LLAMA_API_KEY",
@@ -74,7 +75,7 @@ BEHIND: Mapping[str, Behind] = {
         Asks.TIMINGS,
     ),
     # without IDLE_MINUTES it loads the gateway as a middleware
-    "vllm": Behind("", "--uds", Settings.vllm_api_key.name, NO_GAPS),
+    VLLM: Behind("", "--uds", Settings.vllm_api_key.name, NO_GAPS),
 }
 
 _PR_SET_PDEATHSIG = 1
@@ -108,7 +109,7 @@ async def serve(behind: Behind, command: list[str], environment: Mapping[str, st
 
         forward = Forward(str(socket), key)
         minutes = settings.idle_minutes
-        awake = Awake(forward, start, f"Bearer {key}".encode(), Times(None if minutes is None else 60 * minutes))
+        awake = Awake(forward, start, f"Bearer {key}".encode(), WakeTimes(None if minutes is None else 60 * minutes))
         told = {**environment, **read_secrets(environment)}
         door = DenyByDefault(awake, told, asks=behind.asks, gaps=behind.gaps)
         runner = web.ServerRunner(server_of(door))

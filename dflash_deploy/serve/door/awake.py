@@ -1,4 +1,4 @@
-"""An engine that ends when nobody asks, and starts again for the next request.
+"""An engine that ends when no client asks, and starts again for the next request.
 
 Engines can give their memory back themselves, but lose something by it: llama.cpp's `--sleep-idle-seconds` hangs or
 crashes on a request that arrives as it falls asleep (ggml-org/llama.cpp#29689), vLLM's level 2 loses the drafter's
@@ -29,8 +29,8 @@ ASLEEP_METRIC = b"# TYPE dflash_asleep gauge\ndflash_asleep 1\n"
 ENDS = 40.0
 """Seconds that an engine has to end after SIGTERM before it is killed."""
 
-LOOKS = 0.1
-"""Seconds between two looks at an engine that starts."""
+ASKS = 0.1
+"""Seconds after which an engine that starts is asked again."""
 
 Start = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
@@ -45,7 +45,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Times:
+class WakeTimes:
     """Seconds: without a request before the engine falls asleep (`None`: never); that a request waits for an engine
     that wakes; and after a failed start until a request may begin another one."""
 
@@ -60,7 +60,7 @@ class Awake:
     GET and HEAD wake nothing. If the engine ends while it wakes, the door stays open, and a later request tries again.
     """
 
-    def __init__(self, app: App, start: Start, authorization: bytes, times: Times) -> None:
+    def __init__(self, app: App, start: Start, authorization: bytes, times: WakeTimes) -> None:
         """`app` passes requests on to the engine that `start` starts; `authorization` opens the engine."""
         self._app, self._start, self._authorization, self._times = app, start, authorization, times
         self._phase = Phase.AWAKE
@@ -112,8 +112,7 @@ class Awake:
                 self._quiet_since = time.monotonic()
 
     async def _answer_for_it(self, scope: Scope, send: Send) -> None:
-        """Answer a GET or HEAD while the engine cannot. Counters that stand still would look like a hang of one that
-        wakes."""
+        """Answer a GET or HEAD while the engine cannot; no counters while it wakes: the same ones look like a hang."""
         path, kind = scope["path"], b"application/json"
         body = self._answers.get(path)
         if path == LIVENESS and not self._failed:
@@ -177,7 +176,7 @@ class Awake:
             print("dflash: a request wakes the engine", flush=True)
             engine = self._engine = await self._start()
             while engine.returncode is None and (await self._ask(LIVENESS))[0] != 200:
-                await asyncio.sleep(LOOKS)
+                await asyncio.sleep(ASKS)
             if engine.returncode is not None:
                 return self._fail(engine.returncode)
             self._phase, self._failed, self._quiet_since = Phase.AWAKE, "", time.monotonic()
@@ -220,7 +219,7 @@ class Awake:
 
 
 async def _ended(engine: asyncio.subprocess.Process) -> None:
-    """End an engine that answers nobody."""
+    """End an engine without requests."""
     with contextlib.suppress(ProcessLookupError):
         engine.send_signal(signal.SIGTERM)
         try:

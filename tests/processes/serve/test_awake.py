@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dflash_deploy.serve.door.awake import Awake, Times
+from dflash_deploy.serve.door.awake import Awake, WakeTimes
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.health import check
 from dflash_deploy.serve.gateway.keys import says_asleep
@@ -138,7 +138,7 @@ def test_a_request_does_not_wait_for_ever_and_a_later_one_finds_it_awake() -> No
         return await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(1000)")
 
     async def story() -> None:
-        awake = Awake(engine, start, b"Bearer x", Times(idle=0.2, held=0.3))
+        awake = Awake(engine, start, b"Bearer x", WakeTimes(idle=0.2, held=0.3))
         running = asyncio.create_task(awake.run())
         while await status_of(awake, "GET", "/slots") != 503:
             await asyncio.sleep(0.05)

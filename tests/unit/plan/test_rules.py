@@ -251,6 +251,8 @@ CASES = [
     Case("ray-cannot-serve", "error", "h100", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
     Case("ray-cannot-serve", "error", "dgx-spark-x2", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
     Case("ray-cannot-serve", "error", "cpu", {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}),
+    Case("sleeps-among-several", "error", "dgx-spark-x2", {"IDLE_MINUTES": "10"}),
+    Case("sleeps-among-several", "error", "h100", {"IDLE_MINUTES": "10", "REPLICAS": "2"}),
     Case("engines-on-several-machines", "error", "dgx-spark-x2", {"REPLICAS": "2"}),
     Case(
         *("several-engines-in-containers", "error", "h100"),

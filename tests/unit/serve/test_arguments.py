@@ -100,6 +100,11 @@ def test_the_least() -> None:
     ]
 
 
+def test_an_engine_that_sleeps_leaves_address_and_lock_to_the_door() -> None:
+    arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "IDLE_MINUTES": "10"}), Build("0.33.0"))
+    assert not {"--host", "--port", "--middleware"} & set(arguments)
+
+
 def test_no_layer_of_the_users_stands_in_front_of_the_lock() -> None:
     extra = "--middleware mine.First --middleware=mine.Second"
     arguments = ENGINES[DEFAULT].arguments(Settings({"MODEL_PATH": "/m", "EXTRA_ARGS": extra}), Build("0.33.0"))

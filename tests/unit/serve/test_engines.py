@@ -240,8 +240,8 @@ def image_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize("family", ["llamacpp", "llamacpp-buun"])
 def test_llama_cpp_runs_behind_the_door(image_server: str, family: str) -> None:
     launch = prepare({**GGUF, "DFLASH_ENGINE_FAMILY": family, "VLLM_API_KEY": "a-secret-of-some-length"})
-    assert launch.command[1:4] == ("-m", "dflash_deploy.serve.door", image_server)
-    assert launch.command[4:] == launch.arguments
+    assert launch.command[1:5] == ("-m", "dflash_deploy.serve.door", "llamacpp", image_server)
+    assert launch.command[5:] == launch.arguments
     assert "a-secret-of-some-length" not in launch.command
     # the door gives the server its address
     assert not {"--host", "--port"} & set(launch.arguments)
@@ -279,7 +279,7 @@ def test_an_installed_llama_cpp_runs_on_the_processor(monkeypatch: pytest.Monkey
     environment = {**GGUF, "DFLASH_ENGINE_FAMILY": "llamacpp", "VLLM_API_KEY": "a-secret-of-some-length"}
     launch = prepare(environment)
     assert launch.title == "llama.cpp b11549: llama-server"
-    assert launch.command[3:6] == ("python", "-m", "server")
+    assert launch.command[3:7] == ("llamacpp", "python", "-m", "server")
     assert not [word for word in launch.arguments if "gpu" in word or "ngl" in word]
     monkeypatch.setattr("dflash_deploy.serve.engines.llamacpp.llama_server_of_wheel", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")

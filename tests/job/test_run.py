@@ -1,0 +1,134 @@
+"""A deployment in the foreground, and one whose engine sleeps, with the real llama.cpp."""
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.errors import ExitCode
+from dflash_deploy.runtime.process import members_of_group
+from tests.support.cli import HANGS, dflash, edit_env
+from tests.support.llamacpp_native import connect, init, processes, server_of, started
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    init(tmp_path)
+    return tmp_path
+
+
+@contextmanager
+def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command that llama-swap is given, once its endpoint answers, with the URL that llama-swap is given."""
+    shown = yaml.safe_load(dflash("run", "--as", "llama-swap", at=directory).succeeded().out)
+    model = shown["models"]["tiny"]
+    command = [sys.executable, "-m", "dflash_deploy", *shlex.split(model["cmd"])[1:]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + HANGS
+        while True:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            try:
+                if httpx.get(model["proxy"] + model["checkEndpoint"]).status_code == 200:
+                    break
+            except httpx.TransportError:
+                pass
+            time.sleep(0.1)
+        yield process, model["proxy"]
+
+
+def test_sigterm_stops_it_after_the_request_in_progress(directory: Path) -> None:
+    key = Deployment(directory).key.reveal()
+    asked = {"model": "tiny", "prompt": "One", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    with running(directory) as (process, url), httpx.Client(headers={"x-api-key": key}, timeout=HANGS) as client:
+        with client.stream("POST", f"{url}/v1/completions", json=asked) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        said = process.communicate(timeout=HANGS)[0]
+    assert process.returncode == ExitCode.DONE, said
+    assert "waiting for requests in progress" in said
+    assert "listening" in said
+    assert processes(directory) == {}
+
+
+def test_an_engine_that_ends_by_itself_ends_it_with_a_code(directory: Path) -> None:
+    with running(directory) as (process, _):
+        os.kill(server_of(directory), signal.SIGKILL)
+        said = process.communicate(timeout=HANGS)[0]
+    assert process.returncode == ExitCode.NOT_READY
+    assert "error: the engine ended with exit code" in said
+    assert processes(directory) == {}
+    dflash("down", at=directory).succeeded()
+
+
+def test_a_start_that_is_refused_runs_nothing(directory: Path) -> None:
+    edit_env(directory, EXTRA_ARGS="--no-such-option")
+    assert dflash("run", at=directory).code is ExitCode.PREFLIGHT
+    assert processes(directory) == {}
+
+
+def test_a_unit_of_systemd_names_the_command_and_the_directory(tmp_path: Path) -> None:
+    odd = tmp_path / 'a "box" of 100% $HOME'
+    odd.mkdir()
+    init(odd)
+    unit = dflash("run", "--as", "systemd", at=odd).succeeded().out
+    assert f'"run" "--dir" "{tmp_path}/a \\"box\\" of 100%% $$HOME"\n' in unit
+    assert "docker.service" not in unit
+    if shutil.which("systemd-analyze"):
+        (tmp_path / "dflash.service").write_text(unit)
+        subprocess.run(["systemd-analyze", "verify", str(tmp_path / "dflash.service")], check=True)
+
+
+def test_deployments_that_cannot_take_turns_are_refused(directory: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    init(other)
+    swap = ("run", "--as", "llama-swap", "other")
+    assert "two deployments have the name tiny" in dflash(*swap, at=directory).err
+    edit_env(other, SERVED_MODEL_NAME="small little")
+    assert "have different API keys" in dflash(*swap, at=directory).err
+    edit_env(other, VLLM_API_KEY=Deployment(directory).key.reveal())
+    done = dflash(*swap, at=directory).succeeded()
+    assert Deployment(directory).key.reveal() not in done.out
+    shown = yaml.safe_load(done.out)
+    assert (list(shown["models"]), shown["models"]["small"]["aliases"]) == (["tiny", "small"], ["little"])
+    assert dflash("run", "other", at=directory).code is ExitCode.USAGE
+
+
+def asleep(directory: Path) -> bool:
+    return bool(dflash("status", "--json", at=directory).document["data"]["state"] == "asleep")
+
+
+def test_an_idle_engine_frees_its_memory_and_the_next_requests_wake_it(tmp_path: Path) -> None:
+    def answers(endpoint: Endpoint) -> str:
+        return endpoint.chat("What is the capital of France?", max_tokens=32).text
+
+    with started(tmp_path):
+        edit_env(tmp_path, IDLE_MINUTES="0.05")
+        dflash("up", at=tmp_path).succeeded()
+        supervisor = os.getsid(server_of(tmp_path))
+        assert len(members_of_group(supervisor)) == 3
+        while not asleep(tmp_path):
+            time.sleep(0.5)
+        # its supervisor and the door
+        assert len(members_of_group(supervisor)) == 2
+        assert "the next request starts it" in dflash("status", at=tmp_path).succeeded().out
+        with connect(tmp_path) as endpoint, ThreadPoolExecutor(20) as pool:
+            said = list(pool.map(lambda _: answers(endpoint), range(20)))
+        assert set(said) == {"The capital of France is Paris."}
+        assert not asleep(tmp_path)
