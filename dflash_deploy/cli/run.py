@@ -14,7 +14,7 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.startup import PATIENCE
 
 
-@command(changes=True, examples=("run", "run --as systemd", "run --as llama-swap --dir coder vision chat"))
+@command(changes=True, examples=("run --as systemd", "run --as llama-swap --dir coder vision chat"))
 def run(
     others: Annotated[
         list[Path] | None, typer.Argument(help="With --as llama-swap: further deployments.", show_default=False)
@@ -26,9 +26,9 @@ def run(
         typer.Option("--as", help="Print what starts this command instead: a unit, or a configuration."),
     ] = None,
 ) -> Report:
-    """Start the deployment and stay in the foreground, with its log, until SIGTERM or Ctrl-C stops it.
+    """Start the deployment and stay in the foreground. Its log is shown until SIGTERM or Ctrl-C stops it.
 
-    It waits for requests in progress first, at most DRAIN_SECONDS; a second signal does not.
+    The command waits for requests in progress first, at most DRAIN_SECONDS; a second signal does not.
     """
     if others and supervisor != "llama-swap":
         raise BadInput("only --as llama-swap takes further deployments", hint="name one with --dir")

@@ -54,7 +54,7 @@ def _drain(directory: Path, reporter: Reporter) -> None:
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     if plan.settings.several_engines or runtime_for(deployment, plan).state().phase != "running":
-        # a router does not count its engines' requests
+        # only the engines know their requests, not their router
         return
     seconds = plan.settings.drain_seconds
     reporter.note(f"waiting for requests in progress, at most {seconds} s")

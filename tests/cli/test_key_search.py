@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "up": (),
     "restart": (),
     "rollback": (),
+    "run": ("--as", "systemd"),
     "test": (),
     "bench": (),
     "tune": (),

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.commands import wait_until
 from tests.support.composed import closed_in, composed, container_of, docker, inspected, key_is_hidden
 from tests.support.container_engine import Engine
@@ -149,6 +150,23 @@ def test_a_server_that_hangs_is_unhealthy(deployment: Deployment) -> None:
     assert (checked.returncode, checked.stdout) == (1, "dflash: the engine does not listen\n")
     signal_the_server(deployment, signal.SIGCONT)
     patient.recovers(HUNG)
+
+
+def test_an_idle_server_ends_and_its_container_stays_healthy(deployment: Deployment) -> None:
+    edit_env(deployment.directory, IDLE_MINUTES="0.1")
+    dflash("up", at=deployment.directory).succeeded()
+    container = container_of(deployment)
+
+    def shown() -> dict[str, Any]:
+        data: dict[str, Any] = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
+        return data
+
+    assert wait_until(lambda: shown()["state"] == "asleep", HANGS)
+    assert "/app/llama-server --model" not in docker("top", container, "-eo", "args").replace("serve.door", "")
+    assert docker("exec", container, *HEALTH) == ""
+    assert shown()["state"] == "asleep"
+    assert dflash("ask", "What is the capital of France?", at=deployment.directory).succeeded().out.endswith("Paris.\n")
+    assert (shown()["state"], container_of(deployment), shown()["restarts"]) == ("ready", container, 0)
 
 
 def test_down_removes_the_container(deployment: Deployment) -> None:
