@@ -217,9 +217,18 @@ Quantisation = Literal[
     "nvfp4-modelopt",
     "nvfp4-awq",
     "nvfp4-compressed-tensors",
+    "mixed-modelopt",
     "mxfp4",
+    "mxfp4-compressed-tensors",
+    "mxfp8",
     "int4-autoround",
     "int4-awq",
+    "int4-gptq",
+    "int4-compressed-tensors",
+    "int8-compressed-tensors",
+    "bitsandbytes",
+    "quark",
+    "torchao",
     "gguf",
 ]
 """How a target's weights are stored.

@@ -147,7 +147,7 @@ def _gguf(file: Path) -> FoundModel:
     place = file.resolve()
     check_weights(place.parent, role="model", remedy="download the file again", file=place.name)
     try:
-        node = read_header(place)
+        node = read_header(place, tensors=True)
     except NotGguf as problem:
         raise WeightsMissing(f"{place} is not a valid GGUF: {problem}", hint="download the file again") from None
     beside = sorted(one.name for one in place.parent.glob(f"{_PROJECTOR}*.gguf"))
