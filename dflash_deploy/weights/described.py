@@ -53,7 +53,11 @@ class ModelFinder:
         place = Path(name).expanduser()
         if place.is_dir():
             return _in_directory(place.resolve())
-        if place.is_file() or place.is_absolute() or name.startswith("."):
+        if not place.exists() and (place.is_absolute() or name.startswith(".")):
+            raise WeightsMissing(
+                f"{place.absolute()} does not exist", hint="name a directory, a GGUF file or OWNER/REPO"
+            )
+        if place.is_file():
             return _gguf(place)
         return self._on_hub(name)
 
