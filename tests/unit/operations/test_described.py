@@ -136,10 +136,9 @@ def test_an_entry_is_read_from_a_url_with_its_digest(
     added = add(str(target), "off", tmp_path)
 
     def serve(request: httpx.Request) -> httpx.Response:
-        moved = request.url.path.startswith("/old/")
-        return (
-            httpx.Response(302, headers={"Location": "/acorn.yaml"}) if moved else httpx.Response(200, text=added.entry)
-        )
+        if request.url.path.startswith("/old/"):
+            return httpx.Response(302, headers={"Location": "/acorn.yaml"}, content=iter(()))
+        return httpx.Response(200, content=iter((added.entry.encode(),)))
 
     served = httpx.MockTransport(serve)
     monkeypatch.setattr(described, "fetch_text", partial(fetch_text, resolve=lambda _: ("8.8.8.8",), transport=served))
