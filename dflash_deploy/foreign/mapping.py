@@ -155,7 +155,7 @@ class Translator:
         rows = tuple(self._row(item) for item in self.recipe.items)
         theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
         if theirs:
-            self.settings[Settings.extra_args.name] = " ".join((*proposed, *theirs))
+            self.settings[Settings.extra_args.name] = _joined((*proposed, *theirs))
         return rows
 
     def _row(self, item: RecipeItem) -> Translated:
@@ -374,15 +374,16 @@ class Translator:
                 item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
             )
         if "." in item.name and not self.rules.dotted:
-            return self._as(
-                item, "not-ours", Settings.extra_args.name, "JSON: add it by hand, in single quotes inside double ones"
-            )
-        words = [item.name, *item.value.split(" ")] if item.value else [item.name]
-        if not _writable(words):
-            return self._as(item, "not-ours", Settings.extra_args.name, "it needs quotes: add it by hand")
-        self.extra[item.name] = tuple(words)
+            why = "one key of a JSON value whose others have settings: add it by hand"
+            return self._as(item, "not-ours", Settings.extra_args.name, why)
+        # JSON is one word
+        values = [item.value] if item.value.startswith(("{", "[")) else item.value.split(" ")
+        words = (item.name, *values) if item.value else (item.name,)
+        if re.search(r"[\\\x00-\x1f\x7f]", written := _joined(words)) or {"'", "$"} <= set(written):
+            return self._as(item, "not-ours", Settings.extra_args.name, ".env cannot hold its characters")
+        self.extra[item.name] = words
         checked = "an option of" if self.known else "not checked: the options are not known of"
-        return self._as(item, "kept", f"{Settings.extra_args}={' '.join(words)}", f"{checked} {title}")
+        return self._as(item, "kept", f"{Settings.extra_args}={written}", f"{checked} {title}")
 
     def _variable(self, item: RecipeItem) -> Translated:
         prefix = self.rules.variable_prefix
@@ -435,13 +436,13 @@ class Translator:
             return self._as(item, "dangerous", "", f"never run: {danger}")
         if item.name == ELSEWHERE:
             return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
-        why = {SECOND: "a second engine: pass its command by itself", BRANCH: "conditions are not decided"}
+        why = {
+            SECOND: "a second engine: not taken over; pass it in a file of its own",
+            BRANCH: "conditions are not decided",
+        }
         return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
 
 
-def _writable(words: list[str]) -> bool:
-    """Whether EXTRA_ARGS can have these words without quotes, which `.env` cannot hold."""
-    try:
-        return shlex.split(" ".join(words)) == words
-    except ValueError:
-        return False
+def _joined(words: tuple[str, ...]) -> str:
+    """Words as EXTRA_ARGS has them: in quotes only if it splits them otherwise."""
+    return " ".join(shlex.quote(word) if re.search(r"[\s'\"\\]", word) or not word else word for word in words)
