@@ -137,14 +137,10 @@ class Translator:
         """What is taken over, by the names of `.env`."""
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
-        self.method = next(
-            (
-                value
-                for name, value in self.written.items()
-                if (rule := self._rule(name)) and rule.method and value not in rule.values
-            ),
-            "",
+        others = (
+            v for n, v in self.written.items() if (rule := self._rule(n)) and rule.method and v not in rule.values
         )
+        self.method = next(others, "")
         """The method of drafting, if it is one that this program does not have."""
 
     def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
@@ -211,14 +207,8 @@ class Translator:
 
     def _gone(self, name: str) -> Renamed | None:
         head = name.partition(".")[0]
-        return next(
-            (
-                one
-                for one in self.release.renamed
-                if one.old in (name, head) and not below(self.release.version, one.since)
-            ),
-            None,
-        )
+        gone = (one for one in self.release.renamed if one.old in (name, head))
+        return next((one for one in gone if not below(self.release.version, one.since)), None)
 
     def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
         """The new name; with their value if a value of the old name is one of the new name."""
@@ -258,26 +248,20 @@ class Translator:
         return self._set(item, found, self._number(value, rule))
 
     def _by_role(self, item: RecipeItem, role: str) -> Translated:
-        match role:
-            case "model":
-                row = self._model(item)
-            case "drafter":
-                row = self._drafter(item)
-            case "served":
-                row = self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
-            case "port":
-                row = self._port(item)
-            case "quantization":
-                row = self._quantization(item)
-            case "image":
-                row = self._image(item)
-            case "shared-memory":
-                row = self._set(item, Settings.dflash_shm_size, item.value)
-            case "publish":
-                row = self._published(item)
-            case _:
-                row = self._mount(item)
-        return row
+        read = {
+            "model": self._model,
+            "drafter": self._drafter,
+            "served": self._served,
+            "port": self._port,
+            "quantization": self._quantization,
+            "image": self._image,
+            "publish": self._published,
+            "mount": self._mount,
+        }
+        return read[role](item)
+
+    def _served(self, item: RecipeItem) -> Translated:
+        return self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
 
     def _number(self, value: str, rule: ForeignRule) -> str:
         """A number as the setting counts it."""
