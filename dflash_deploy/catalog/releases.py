@@ -172,7 +172,7 @@ class EngineRelease(Entry):
     parsers: Annotated[
         dict[str, str],
         Field(
-            description="its names of parsers that differ from vLLM's, by vLLM's name, or by setting and name; empty: it has none"
+            description="its names of parsers that differ from vLLM's, by vLLM's name, or setting and name; empty: none"
         ),
     ] = {}
     renamed: list[Renamed] = []
