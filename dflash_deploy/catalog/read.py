@@ -217,15 +217,25 @@ Quantisation = Literal[
     "nvfp4-modelopt",
     "nvfp4-awq",
     "nvfp4-compressed-tensors",
+    "mixed-modelopt",
     "mxfp4",
+    "mxfp4-compressed-tensors",
+    "mxfp8",
     "int4-autoround",
     "int4-awq",
+    "int4-gptq",
+    "int4-compressed-tensors",
+    "int8-compressed-tensors",
+    "bitsandbytes",
+    "quark",
+    "torchao",
     "gguf",
 ]
 """How a target's weights are stored.
 
 `nvfp4-modelopt` is ModelOpt's `quant_algo: NVFP4`, `nvfp4-awq` its `NVFP4_AWQ` with `pre_quant_scale`, and
 `nvfp4-compressed-tensors` llm-compressor's `nvfp4-pack-quantized`: three formats that need three loaders.
+`mixed-modelopt` is ModelOpt's `MIXED_PRECISION`; `int4-` and `int8-compressed-tensors` are `pack-quantized` and `int-quantized`.
 """
 
 

@@ -170,7 +170,10 @@ class EngineRelease(Entry):
     drafter_kv_dtypes: Annotated[list[str], Field(description="those of the drafter; empty: those of the target")] = []
     families: Annotated[list[str], Field(description="model families that it supports; empty: any")] = []
     parsers: Annotated[
-        dict[str, str], Field(description="its names of parsers that differ from vLLM's, by vLLM's name")
+        dict[str, str],
+        Field(
+            description="its names of parsers that differ from vLLM's, by vLLM's name, or setting and name; empty: none"
+        ),
     ] = {}
     renamed: list[Renamed] = []
     bugs: list[Bug] = []
@@ -199,9 +202,9 @@ class EngineRelease(Entry):
         """The engine that this is a release of: how it is started, and what all its releases have in common."""
         return ENGINES[self.engine]
 
-    def parser(self, name: str) -> str:
-        """This release's name of the parser that vLLM calls `name`."""
-        return self.parsers.get(name, name)
+    def parser(self, setting: str, name: str | None) -> str:
+        """This release's name of the parser that vLLM calls `name`, for a setting; empty if it has none for it."""
+        return self.parsers.get(f"{setting} {name}", self.parsers.get(name or "", name or ""))
 
 
 class ReleaseOptions(Entry):

@@ -129,14 +129,16 @@ def quote(value: str, name: str = "") -> str:
     """
     if _PLAIN.match(value):
         return value
-    if re.search(r"['\\\x00-\x1f\x7f]", value):
+    if re.search(r"[\\\x00-\x1f\x7f]", value) or ("'" in value and "$" in value):
         of = f": {name}" if name else ""
         raise SettingsRefused(
             # not shown: it may be a key
-            f"a value with a single quote, a backslash or a control character cannot be written to .env{of}",
+            f"a value with a backslash, a control character, or both ' and $ cannot be written to .env{of}",
             hint="remove these characters",
         )
-    return f"'{value}'"
+    if "'" not in value:
+        return f"'{value}'"
+    return '"' + value.replace('"', '\\"') + '"'
 
 
 def replace_value(text: str, name: str, value: str) -> str:

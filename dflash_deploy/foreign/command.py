@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
-from dflash_deploy.foreign.rules import container_rules, engine_rules
+from dflash_deploy.foreign.rules import EngineRules, container_rules, engine_rules
 from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand
 from dflash_deploy.intake.parse import Invalid, parse_json
 
@@ -240,7 +240,7 @@ def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Se
 
 
 def _arguments(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[RecipeItem]:
-    """Arguments with their values. A value that is a JSON object becomes one item for each key."""
+    """Arguments with their values. A JSON object becomes one item for each key, if the engine or a rule knows keys."""
     rules = engine_rules()[engines[0]]
     flag, line, values = rules.positional, words[0].line if words else 0, list[ShellWord]()
     for word in words:
@@ -249,11 +249,11 @@ def _arguments(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[R
             values.append(word)
             continue
         if values or flag != rules.positional:
-            yield from _argument(flag, values, line)
+            yield from _argument(flag, values, line, rules)
         flag, line = _spelled(name), word.line
         values = [replace(word, text=value)] if given else []
     if values or (words and flag != rules.positional):
-        yield from _argument(flag, values, line)
+        yield from _argument(flag, values, line, rules)
 
 
 def _spelled(flag: str) -> str:
@@ -262,7 +262,7 @@ def _spelled(flag: str) -> str:
     return f"{head.replace('_', '-')}{dot}{key}" if head.startswith("--") else flag
 
 
-def _argument(flag: str, values: Sequence[ShellWord], line: int) -> Iterator[RecipeItem]:
+def _argument(flag: str, values: Sequence[ShellWord], line: int, rules: EngineRules) -> Iterator[RecipeItem]:
     texts = [word.text for word in values]
     unset = next((word.unset for word in values if word.unset), "")
     value = " ".join(texts)
@@ -271,8 +271,9 @@ def _argument(flag: str, values: Sequence[ShellWord], line: int) -> Iterator[Rec
             document = parse_json(value)
         except Invalid:
             document = None
-        if isinstance(document, dict) and document:
-            yield from (RecipeItem("argument", name, leaf, line) for name, leaf in _leaves(flag, document))
+        leaves = list(_leaves(flag, document)) if isinstance(document, dict) and document else []
+        if leaves and (rules.dotted or any(name in rules.arguments for name, _ in leaves)):
+            yield from (RecipeItem("argument", name, leaf, line) for name, leaf in leaves)
             return
     if _PAIRS.fullmatch(value) and flag.startswith("--limit-mm"):
         for pair in value.split(","):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.foreign.command import contained, recipe_of_script, recipe_of_words, variables_of
+from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, recipe_of_words, variables_of
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
 from dflash_deploy.foreign.shell import Script
@@ -60,6 +60,8 @@ def read_recipe(text: str) -> ForeignRecipe:
 
 
 def _of_yaml(text: str) -> ForeignRecipe | None:
+    """The first document with an engine; the engines of others are items."""
+    found: list[ForeignRecipe] = []
     for part in re.split(r"^---\s*$", text, flags=re.M):
         try:
             document = parse_yaml(part)
@@ -68,9 +70,13 @@ def _of_yaml(text: str) -> ForeignRecipe | None:
             if re.search(r"^(services|apiVersion|recipe_version)\s*:", part, re.M) and "<<" not in part:
                 raise RecipeRefused(f"the recipe {problem}", hint="check its indentation") from None
             continue
-        if isinstance(document, dict) and (found := _of_document(document, text)):
-            return found
-    return None
+        if isinstance(document, dict) and (read := _of_document(document, text)):
+            found.append(read)
+    return (
+        found[0].beside(*(RecipeItem("command", SECOND, one.image or one.form, 0) for one in found[1:]))
+        if found
+        else None
+    )
 
 
 def _of_document(document: Mapping[str, Any], text: str) -> ForeignRecipe | None:
@@ -118,13 +124,17 @@ class _Lines:
 
 def _of_services(services: Mapping[str, Any], form: str, lines: _Lines) -> ForeignRecipe | None:
     """The first service with an engine; the others are items."""
+    found: ForeignRecipe | None = None
+    others: list[RecipeItem] = []
     for name, service in services.items():
-        if not isinstance(service, dict):
+        read = _of_service(service, form, lines) if isinstance(service, dict) else None
+        if read and found is None:
+            found = read
             continue
-        if found := _of_service(service, form, lines):
-            others = (other for other in services if other != name)
-            return found.beside(*(RecipeItem("container", "--service", str(o), lines.of(f"{o}:")) for o in others))
-    return None
+        line = lines.of(f"{name}:")
+        second = RecipeItem("command", SECOND, str(name), line)
+        others.append(second if read else RecipeItem("container", "--service", str(name), line))
+    return found.beside(*others) if found else None
 
 
 def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> ForeignRecipe | None:

@@ -137,14 +137,10 @@ class Translator:
         """What is taken over, by the names of `.env`."""
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
-        self.method = next(
-            (
-                value
-                for name, value in self.written.items()
-                if (rule := self._rule(name)) and rule.method and value not in rule.values
-            ),
-            "",
+        others = (
+            v for n, v in self.written.items() if (rule := self._rule(n)) and rule.method and v not in rule.values
         )
+        self.method = next(others, "")
         """The method of drafting, if it is one that this program does not have."""
 
     def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
@@ -155,7 +151,7 @@ class Translator:
         rows = tuple(self._row(item) for item in self.recipe.items)
         theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
         if theirs:
-            self.settings[Settings.extra_args.name] = " ".join((*proposed, *theirs))
+            self.settings[Settings.extra_args.name] = _joined((*proposed, *theirs))
         return rows
 
     def _row(self, item: RecipeItem) -> Translated:
@@ -211,14 +207,8 @@ class Translator:
 
     def _gone(self, name: str) -> Renamed | None:
         head = name.partition(".")[0]
-        return next(
-            (
-                one
-                for one in self.release.renamed
-                if one.old in (name, head) and not below(self.release.version, one.since)
-            ),
-            None,
-        )
+        gone = (one for one in self.release.renamed if one.old in (name, head))
+        return next((one for one in gone if not below(self.release.version, one.since)), None)
 
     def _renamed(self, item: RecipeItem, gone: Renamed) -> Translated:
         """The new name; with their value if a value of the old name is one of the new name."""
@@ -258,26 +248,20 @@ class Translator:
         return self._set(item, found, self._number(value, rule))
 
     def _by_role(self, item: RecipeItem, role: str) -> Translated:
-        match role:
-            case "model":
-                row = self._model(item)
-            case "drafter":
-                row = self._drafter(item)
-            case "served":
-                row = self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
-            case "port":
-                row = self._port(item)
-            case "quantization":
-                row = self._quantization(item)
-            case "image":
-                row = self._image(item)
-            case "shared-memory":
-                row = self._set(item, Settings.dflash_shm_size, item.value)
-            case "publish":
-                row = self._published(item)
-            case _:
-                row = self._mount(item)
-        return row
+        read = {
+            "model": self._model,
+            "drafter": self._drafter,
+            "served": self._served,
+            "port": self._port,
+            "quantization": self._quantization,
+            "image": self._image,
+            "publish": self._published,
+            "mount": self._mount,
+        }
+        return read[role](item)
+
+    def _served(self, item: RecipeItem) -> Translated:
+        return self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
 
     def _number(self, value: str, rule: ForeignRule) -> str:
         """A number as the setting counts it."""
@@ -374,15 +358,16 @@ class Translator:
                 item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
             )
         if "." in item.name and not self.rules.dotted:
-            return self._as(
-                item, "not-ours", Settings.extra_args.name, "JSON: add it by hand, in single quotes inside double ones"
-            )
-        words = [item.name, *item.value.split(" ")] if item.value else [item.name]
-        if not _writable(words):
-            return self._as(item, "not-ours", Settings.extra_args.name, "it needs quotes: add it by hand")
-        self.extra[item.name] = tuple(words)
+            why = "one key of a JSON value whose others have settings: add it by hand"
+            return self._as(item, "not-ours", Settings.extra_args.name, why)
+        # JSON is one word
+        values = [item.value] if item.value.startswith(("{", "[")) else item.value.split(" ")
+        words = (item.name, *values) if item.value else (item.name,)
+        if re.search(r"[\\\x00-\x1f\x7f]", written := _joined(words)) or {"'", "$"} <= set(written):
+            return self._as(item, "not-ours", Settings.extra_args.name, ".env cannot hold its characters")
+        self.extra[item.name] = words
         checked = "an option of" if self.known else "not checked: the options are not known of"
-        return self._as(item, "kept", f"{Settings.extra_args}={' '.join(words)}", f"{checked} {title}")
+        return self._as(item, "kept", f"{Settings.extra_args}={written}", f"{checked} {title}")
 
     def _variable(self, item: RecipeItem) -> Translated:
         prefix = self.rules.variable_prefix
@@ -435,13 +420,13 @@ class Translator:
             return self._as(item, "dangerous", "", f"never run: {danger}")
         if item.name == ELSEWHERE:
             return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
-        why = {SECOND: "a second engine: pass its command by itself", BRANCH: "conditions are not decided"}
+        why = {
+            SECOND: "a second engine: not taken over; pass it in a file of its own",
+            BRANCH: "conditions are not decided",
+        }
         return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
 
 
-def _writable(words: list[str]) -> bool:
-    """Whether EXTRA_ARGS can have these words without quotes, which `.env` cannot hold."""
-    try:
-        return shlex.split(" ".join(words)) == words
-    except ValueError:
-        return False
+def _joined(words: tuple[str, ...]) -> str:
+    """Words as EXTRA_ARGS has them: in quotes only if it splits them otherwise."""
+    return " ".join(shlex.quote(word) if re.search(r"[\s'\"\\]", word) or not word else word for word in words)

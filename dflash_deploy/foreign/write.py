@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
+from textwrap import indent
 
 import yaml
 
@@ -177,16 +178,6 @@ def _sparkrun(plan: Plan, rules: EngineRules) -> str:
         "container": _image(plan),
         "defaults": defaults,
         "env": dict(_variables(plan)),
-        "command": " \\\n  ".join(lines) + "\n",
     }
-    return str(yaml.dump(document, Dumper=_Block, sort_keys=False, width=120)).rstrip()
-
-
-class _Block(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
-
-
-_Block.add_representer(
-    str,
-    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
-)
+    command = indent(" \\\n  ".join(lines), "  ")
+    return f"{yaml.safe_dump(document, sort_keys=False, width=120)}command: |\n{command}"

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import httpx
-
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family, ModelPair, entry_text
 from dflash_deploy.catalog.read import parse_entry, read_entry
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair
-from dflash_deploy.intake.answers import fetch_answer, new_client
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.intake.files import MIB
+from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.plan.described import describe, drafter_of
 from dflash_deploy.plan.model_metadata import ModelMetadata
 from dflash_deploy.redact import Secret
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from dflash_deploy.plan.result import Choice
 
 YAML = (".yaml", ".yml")
-SECONDS = 30.0
-LARGEST_ENTRY = 2**20
 DIGEST = "#sha256="
 
 
@@ -63,7 +59,8 @@ def family_named(model: str, drafter: str | None, models_dir: Path, *, search: b
     """
     finder = ModelFinder(Source.of(Secret(os.environ.get(Settings.hf_token.name, ""))), models_dir)
     if model.partition(DIGEST)[0].endswith(YAML):
-        return _with_drafter(entry_at(model).targets[0].name, entry_at(model), drafter, finder)
+        entry = entry_at(model)
+        return _with_drafter(entry.targets[0].name, entry, drafter, finder)
     try:
         known = load_catalog().pair(model)
     except UnknownPair:
@@ -96,22 +93,19 @@ def _with_drafter(name: str, family: Family, drafter: str | None, finder: ModelF
 
 
 def entry_at(place: str) -> Family:
-    """The entry in a file, or at a URL that ends with `#sha256=` and its digest. Raises CatalogRefused."""
+    """The entry in a file, or at a URL that ends with `#sha256=` and its digest.
+
+    Raises CatalogRefused, and what `fetch_text` raises.
+    """
     if "://" not in place:
         return read_entry(Path(place).expanduser(), Family)
     url, _, pinned = place.partition(DIGEST)
-    try:
-        with new_client(timeout=SECONDS) as client:
-            answer = fetch_answer(client, client.build_request("GET", url), seconds=SECONDS, limit=LARGEST_ENTRY)
-    except (httpx.HTTPError, httpx.InvalidURL, Invalid) as problem:
-        raise CatalogRefused(f"the entry cannot be read: {problem}", hint="check the URL") from None
-    if not answer.succeeded:
-        raise CatalogRefused(f"the entry cannot be read: status {answer.status}", hint="check the URL")
-    digest = sha256(answer.content).hexdigest()
+    text = fetch_text(url, limit=MIB)
+    digest = sha256(text.encode()).hexdigest()
     if pinned.lower() != digest:
         said = "has another digest than the URL says" if pinned else "has no digest in its URL"
         raise CatalogRefused(f"the entry {said}", hint=f"read it, and if it is right, append {DIGEST}{digest}")
-    return parse_entry(answer.text, Path(urlsplit(url).path), Family)
+    return parse_entry(text, Path(urlsplit(url).path), Family)
 
 
 @dataclass(frozen=True)

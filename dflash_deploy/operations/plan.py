@@ -182,7 +182,6 @@ class Created:
             "pair": self.plan.pair.name,
             "engine": self.plan.engine.name,
             "runtime": self.plan.runtime,
-            "recipe": None,
         }
 
 

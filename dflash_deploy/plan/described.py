@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from dflash_deploy.catalog.load import load_dialects
 from dflash_deploy.catalog.models import Dialect, Drafter, Family, Target
+from dflash_deploy.catalog.read import Quantisation
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan.model_metadata import LARGEST, ModelMetadata, metadata_of, nested
 
@@ -26,13 +27,34 @@ DRAFTERS = frozenset({"DFlashDraftModel", "DFlash2DraftModel", "dflash", "dflash
 LATENT = ("kv_lora_rank", "qk_rope_head_dim")
 
 LAYER_KINDS = {
-    "full_attention": "full",
-    "attention": "full",
-    "sliding_attention": "sliding",
-    "chunked_attention": "sliding",
-    "linear_attention": "linear",
+    **dict.fromkeys(("full_attention", "attention", "deepseek_sparse_attention", "*", "0"), "full"),
+    **dict.fromkeys(("sliding_attention", "chunked_attention", "1"), "sliding"),
+    # Mamba 2 keeps a state of the same form: its groups are key heads
+    **dict.fromkeys(("linear_attention", "mamba", "M"), "linear"),
+    **dict.fromkeys(("moe", "E"), "moe"),
+    **dict.fromkeys(("mlp", "-"), "mlp"),
 }
-"""The kinds of layers whose memory is known, by transformers' names."""
+"""The kinds of layers whose memory is known, by their names in LAYER_LISTS. Layers `moe` and `mlp` keep nothing."""
+
+LAYER_LISTS = ("layer_types", "layers_block_type", "hybrid_override_pattern", "hybrid_layer_pattern")
+"""Keys with the kind of each layer: of transformers, of Nemotron-H (two forms) and of MiMo."""
+
+NOT_COUNTED = ("compress_ratios", "block_configs", "linear_attn_config", "attn_layer_period", "mamba_d_state")
+"""Keys of layers whose memory is not known, unless a list has their kinds."""
+
+WIDE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size")
+SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+USED = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts", "moe_k")
+"""Names that families have for the width of a dense layer and of shared experts, and for the numbers of experts."""
+
+DEFAULTS: Mapping[str, Node] = {
+    "gemma3": {
+        "vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "sliding_window_pattern": 6,
+    }
+}  # fmt: skip
+"""Values that published config.json files leave out, as in transformers' classes."""
 
 NO_DRAFTER = {"path": "/", "bytes": 1, "absent": True, "block_size": 2, "layers": 1}
 """The draft model of a target that has none: its numbers are never used."""
@@ -122,34 +144,50 @@ def _thinking(dialect: Dialect, template: str) -> str:
     return "on" if re.search(r"\b(enable_thinking|thinking)\b", template) else "always"
 
 
-def quantisation_of(model: FoundModel) -> str:
+METHODS: Mapping[str, Quantisation] = {
+    "fp8": "fp8",
+    "fbgemm_fp8": "fp8",
+    "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
+    "awq": "int4-awq",
+    "gptq": "int4-gptq",
+    "auto-round": "int4-autoround",
+    "bitsandbytes": "bitsandbytes",
+    "quark": "quark",
+    "torchao": "torchao",
+    **dict.fromkeys(("modelopt FP8", "modelopt FP8_PER_CHANNEL_PER_TOKEN", "modelopt FP8_PB_WO"), "fp8"),
+    "modelopt MXFP8": "mxfp8",
+    "modelopt NVFP4": "nvfp4-modelopt",
+    "modelopt W4A16_NVFP4": "nvfp4-modelopt",
+    "modelopt NVFP4_AWQ": "nvfp4-awq",
+    "modelopt MIXED_PRECISION": "mixed-modelopt",
+    "compressed-tensors nvfp4-pack-quantized": "nvfp4-compressed-tensors",
+    "compressed-tensors mxfp4-pack-quantized": "mxfp4-compressed-tensors",
+    **dict.fromkeys(("compressed-tensors float-quantized", "compressed-tensors naive-quantized"), "fp8"),
+    "compressed-tensors pack-quantized": "int4-compressed-tensors",
+    "compressed-tensors int-quantized": "int8-compressed-tensors",
+}
+"""The catalog's names for `quant_method` of config.json, followed by ModelOpt's `quant_algo` or the `format`."""
+
+
+def quantisation_of(model: FoundModel) -> Quantisation:
     """How the weights are stored, in the catalog's names. Raises NotPossible for another way."""
     if "general.architecture" in model.node:
         return "gguf"
     config = nested(model.node, "quantization_config") or nested(model.node, "compression_config")
     if not isinstance(config, Mapping):
         return "bf16"
-    method, algorithm = str(config.get("quant_method", "")), str(config.get("quant_algo", ""))
-    known = {
-        "fp8": "fp8",
-        "fbgemm_fp8": "fp8",
-        "mxfp4": "mxfp4",
-        "awq": "int4-awq",
-        "auto-round": "int4-autoround",
-        "modelopt": {"FP8": "fp8", "NVFP4": "nvfp4-modelopt", "NVFP4_AWQ": "nvfp4-awq"}.get(algorithm, ""),
-        "compressed-tensors": {
-            "nvfp4-pack-quantized": "nvfp4-compressed-tensors",
-            "float-quantized": "fp8",
-        }.get(str(config.get("format", "")), ""),
-    }.get(method, "")
-    if not known:
-        said = " ".join(filter(None, (method, algorithm, str(config.get("format", "")))))
-        raise NotPossible(
-            f"the weights of {model.name} are quantized with {said[:80] or 'an unnamed method'}, which no engine of "
-            "the catalog is known to load",
-            hint="choose another quantization of the model: BF16, FP8, NVFP4, AWQ, MXFP4, AutoRound or GGUF",
-        )
-    return known
+    algorithm, stored = str(config.get("quant_algo", "")), str(config.get("format", ""))
+    method = str(config.get("quant_method") or ("modelopt" if algorithm else ""))
+    names = (method, f"{method} {algorithm.upper()}", f"{method} {stored}")
+    if known := next((METHODS[name] for name in names if name in METHODS), None):
+        return known
+    said = " ".join(filter(None, (method, algorithm, stored)))
+    raise NotPossible(
+        f"the weights of {model.name} are quantized with {said[:80] or 'an unnamed method'}, which no engine of "
+        "the catalog is known to load",
+        hint="choose another quantization of the model, such as BF16, FP8, NVFP4, AWQ, GPTQ or GGUF",
+    )
 
 
 def drafter_of(drafter: FoundModel, target: ModelMetadata, name: str) -> Drafter:
@@ -162,8 +200,7 @@ def drafter_of(drafter: FoundModel, target: ModelMetadata, name: str) -> Drafter
     if problem := mismatch(target, drafter.metadata):
         raise NotPossible(f"{drafter.name} does not belong to {name}: {problem}", hint="or use --drafter off")
     node = _as_config(drafter.node)
-    head_dim = _int(node, "head_dim") or _int(node, "hidden_size", 1) // (_int(node, "num_attention_heads") or 1)
-    kinds = set(_layer_types(node, _int(node, "num_hidden_layers", 1)))
+    kinds = set(_layer_types(node, _int(node, "num_hidden_layers") or 1))
     window = _int(node, "sliding_window") if "sliding" in kinds else None
     quantized = "general.architecture" not in drafter.node and isinstance(
         nested(drafter.node, "quantization_config"), Mapping
@@ -176,8 +213,8 @@ def drafter_of(drafter: FoundModel, target: ModelMetadata, name: str) -> Drafter
         block_size=drafter.metadata.block_size or 0,
         layers=drafter.metadata.layers or 0,
         hidden_size=drafter.metadata.hidden_size,
-        kv_heads=_int(node, "num_key_value_heads", 8),
-        head_dim=head_dim,
+        kv_heads=_int(node, "num_key_value_heads") or 8,
+        head_dim=_heads(node, "full")[2],
         target_layer_ids=_read_layers(node),
         layer_types="mixed" if len(kinds) > 1 else "sliding" if kinds == {"sliding"} else "full",
         window=window,
@@ -203,7 +240,7 @@ def mismatch(target: ModelMetadata, drafter: ModelMetadata) -> str:
 
 def shape_of(node: Node, name: str) -> dict[str, Any]:
     """The shape of a target, as the catalog writes it. Raises NotPossible if its layers are not understood."""
-    layers, hidden = _int(node, "num_hidden_layers"), _int(node, "hidden_size")
+    layers, hidden = _int(node, "num_hidden_layers") or len(_listed(node)), _int(node, "hidden_size")
     vocabulary, context = _int(node, "vocab_size"), _int(node, "max_position_embeddings")
     lacking = [
         key
@@ -220,7 +257,7 @@ def shape_of(node: Node, name: str) -> dict[str, Any]:
             f"the config.json of {name} does not say {', '.join(lacking)}", hint="is it a language model?"
         )
     kinds = _layer_types(node, layers)
-    if unknown := sorted(set(kinds) - {"full", "sliding", "linear"}):
+    if unknown := sorted(set(kinds) - set(LAYER_KINDS.values())):
         raise NotPossible(
             f"{name} has layers of the kind {unknown[0][:60]}, whose memory is not known",
             hint="describe it in a custom catalog: docs/reference/catalog",
@@ -243,62 +280,81 @@ def shape_of(node: Node, name: str) -> dict[str, Any]:
 
 
 def _attention(node: Node, kinds: Sequence[str]) -> dict[str, Any]:
-    heads = _int(node, "num_attention_heads", 1)
-    kv_heads = _int(node, "num_key_value_heads") or heads
-    head_dim = _int(node, "head_dim") or max(_int(node, "hidden_size", 1) // heads, 1)
+    heads, kv_heads, head_dim = _heads(node, "full")
     found: dict[str, Any] = {}
     full, sliding, linear = (kinds.count(kind) for kind in ("full", "sliding", "linear"))
     if rank := _int(node, LATENT[0]):
-        found["latent_attention"] = {"layers": full, "heads": heads, "width": rank + _int(node, LATENT[1])}
+        # the key of a sparse attention's indexer: FP8, and a scale of 4 bytes (vLLM, DeepseekV32IndexerCache)
+        index = (_int(node, "index_head_dim") + 4) // 2 if _int(node, "index_head_dim") else 0
+        found["latent_attention"] = {"layers": full, "heads": heads, "width": rank + _int(node, LATENT[1]) + index}
     elif full:
-        # Gemma 4: its layers with full attention have heads of their own
-        wide = {
-            "kv_heads": _int(node, "num_global_key_value_heads") or kv_heads,
-            "head_dim": _int(node, "global_head_dim") or head_dim,
-        }
-        found["full_attention"] = {"layers": full, "heads": heads, **wide}
+        found["full_attention"] = {"layers": full, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     if sliding:
-        window = (
-            _int(node, "sliding_window") or _int(node, "attention_chunk_size") or _int(node, "max_position_embeddings")
-        )
+        heads, kv_heads, head_dim = _heads(node, "sliding")
+        window = _int(node, "sliding_window", "attention_chunk_size", "max_position_embeddings")
         plain = {"layers": sliding, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "window": window}
         found["sliding_attention"] = plain
     if linear:
-        found["linear_attention"] = {
-            "layers": linear,
-            "key_heads": _int(node, "linear_num_key_heads"),
-            "value_heads": _int(node, "linear_num_value_heads"),
-            "key_dim": _int(node, "linear_key_head_dim"),
-            "value_dim": _int(node, "linear_value_head_dim"),
-            "conv_kernel": _int(node, "linear_conv_kernel_dim", 4),
-        }
+        found["linear_attention"] = {"layers": linear, **_recurrent(node)}
     return found
 
 
+def _heads(node: Node, kind: str) -> tuple[int, int, int]:
+    """Heads, KV heads and their size in layers with full or sliding attention, which Gemma 4 and MiMo distinguish."""
+    heads = _int(node, "num_attention_heads") or 1
+    mark = {"full": ("num_global_key_value_heads", "global_head_dim")}.get(
+        kind, ("swa_num_key_value_heads", "swa_head_dim")
+    )
+    size = _int(node, mark[1], "head_dim") or max(_int(node, "hidden_size") // heads, 1)
+    return heads, _int(node, mark[0], "num_key_value_heads") or heads, size
+
+
+def _recurrent(node: Node) -> dict[str, int]:
+    """Recurrent layers: of a gated delta net, else of Mamba 2 as Nemotron-H and Granite name its numbers."""
+    return {
+        "key_heads": _int(node, "linear_num_key_heads", "n_groups", "mamba_n_groups"),
+        "value_heads": _int(node, "linear_num_value_heads", "mamba_num_heads", "mamba_n_heads"),
+        "key_dim": _int(node, "linear_key_head_dim", "ssm_state_size", "mamba_d_state"),
+        "value_dim": _int(node, "linear_value_head_dim", "mamba_head_dim", "mamba_d_head"),
+        "conv_kernel": _int(node, "linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv") or 4,
+    }
+
+
+def _kind(node: Node) -> str:
+    """The name of the family in config.json; of the model with its vision tower if it has one."""
+    return str(node.get("model_type") or nested(node, "model_type"))
+
+
 def _needs(node: Node, vision: int) -> list[str]:
-    kind = str(nested(node, "model_type") or node.get("model_type"))
     marks = {
-        "sinks": kind.startswith("gpt_oss"),
+        "sinks": "gpt_oss" in str(nested(node, "model_type")) or nested(node, "add_swa_attention_sink_bias") is True,
         "latent": bool(_int(node, LATENT[0])),
-        "image-prefix": bool(vision) and str(node.get("model_type", kind)).startswith(("gemma3", "gemma4")),
+        "image-prefix": bool(vision) and _kind(node).startswith(("gemma3", "gemma4")),
     }
     return [name for name, needed in marks.items() if needed]
 
 
+def _listed(node: Node) -> Sequence[object]:
+    """The kinds of the layers, by one of LAYER_LISTS; empty if none has them."""
+    found = (nested(node, key) for key in LAYER_LISTS)
+    return next((one for one in found if isinstance(one, list | str) and one), ())
+
+
 def _layer_types(node: Node, layers: int) -> list[str]:
-    """The kind of each layer: `full`, `sliding`, `linear`, or the name of one that is not known."""
-    listed = nested(node, "layer_types")
-    if isinstance(listed, list) and len(listed) >= layers:
-        return [LAYER_KINDS.get(str(one), str(one)) for one in listed[:layers]]
-    if isinstance(pattern := nested(node, "hybrid_override_pattern"), str):
-        return [f"hybrid_override_pattern {pattern}"] * layers
+    """The kind of each layer: a value of LAYER_KINDS, or the name of one that is not known."""
+    if listed := _listed(node):
+        kinds = [LAYER_KINDS.get(str(one), str(one)) for one in listed[:layers]]
+        return kinds + ["that the list of layers does not have"] * (layers - len(kinds))
+    if unknown := [key for key in NOT_COUNTED if nested(node, key)]:
+        return unknown[:1] * layers
     if (every := _int(node, "full_attention_interval")) and _int(node, "linear_num_value_heads"):
         return ["linear" if (layer + 1) % every else "full" for layer in range(layers)]
-    if not _int(node, "sliding_window") or nested(node, "use_sliding_window") is False:
+    chunk = _int(node, "attention_chunk_size")
+    if not (_int(node, "sliding_window") or chunk) or nested(node, "use_sliding_window") is False:
         return ["full"] * layers
-    if every := _int(node, "sliding_window_pattern"):
-        return ["sliding" if (layer + 1) % every else "full" for layer in range(layers)]
-    return ["sliding"] * layers
+    # Llama 4: every fourth layer has full attention
+    every = _int(node, "sliding_window_pattern", "no_rope_layer_interval") or (4 if chunk else 0)
+    return ["sliding" if not every or (layer + 1) % every else "full" for layer in range(layers)]
 
 
 def _parameters(node: Node, kinds: Sequence[str]) -> tuple[tuple[int, int] | None, int, int]:
@@ -306,46 +362,65 @@ def _parameters(node: Node, kinds: Sequence[str]) -> tuple[tuple[int, int] | Non
 
     Norms and biases are left out: less than a thousandth.
     """
-    hidden, wide = _int(node, "hidden_size"), _int(node, "intermediate_size")
+    hidden = _int(node, "hidden_size")
+    # relu2 has no gate
+    matrices = 2 if nested(node, "mlp_hidden_act") == "relu2" else 3
     embedding = _int(node, "vocab_size") * hidden * (1 if _tied(node) else 2)
-    attention = sum(_attention_parameters(node, kind) for kind in kinds)
-    count = _int(node, "num_experts") or _int(node, "num_local_experts") or _int(node, "n_routed_experts")
-    used = _int(node, "num_experts_per_tok") or _int(node, "experts_per_token") or _int(node, "top_k_experts")
-    if not (count and used and used < count):
-        whole = embedding + attention + len(kinds) * 3 * hidden * wide
-        return None, whole, whole
-    narrow = _int(node, "moe_intermediate_size") or wide
-    shared = _int(node, "shared_expert_intermediate_size") or _int(node, "n_shared_experts") * narrow
-    dense = min(_int(node, "first_k_dense_replace"), len(kinds))
-    sparse, expert = len(kinds) - dense, 3 * hidden * narrow
-    common = embedding + attention + dense * 3 * hidden * wide + sparse * (3 * hidden * shared + hidden * count)
-    return (count, used), common + sparse * count * expert, common + sparse * used * expert
+    common = embedding + sum(_attention_parameters(node, kind) for kind in kinds)
+    count, used = _int(node, *EXPERTS), _int(node, *USED)
+    sparse = _sparse(node, kinds) if count and 0 < used < count else [False] * len(kinds)
+    dense = kinds.count("mlp") if {"moe", "mlp"} & set(kinds) else sparse.count(False)
+    common += dense * matrices * hidden * _int(node, *WIDE)
+    if not any(sparse):
+        return None, common, common
+    narrow = _int(node, "moe_intermediate_size", "intermediate_size")
+    inner = _int(node, "moe_latent_size") or hidden
+    shared = _int(node, *SHARED) or _int(node, "n_shared_experts", "moe_num_shared_experts") * narrow
+    kind = _kind(node)
+    if kind.startswith("llama4"):
+        shared = narrow
+    elif kind.startswith("gemma4"):
+        shared = _int(node, "intermediate_size")
+    layer = matrices * hidden * shared + hidden * count + (2 * hidden * inner if inner != hidden else 0)
+    common, expert = common + sum(sparse) * layer, sum(sparse) * matrices * inner * narrow
+    return (count, used), common + count * expert, common + used * expert
+
+
+def _sparse(node: Node, kinds: Sequence[str]) -> list[bool]:
+    """Which layers have experts."""
+    if "moe" in kinds:
+        return [kind == "moe" for kind in kinds]
+    for key in ("mlp_layer_types", "moe_layer_freq"):
+        listed = nested(node, key)
+        if isinstance(listed, list) and len(listed) >= len(kinds):
+            return [one in ("sparse", 1) for one in listed[: len(kinds)]]
+    first = _int(node, "first_k_dense_replace", "moe_layer_start_index")
+    every = _int(node, "interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval") or 1
+    return [layer >= first and not (layer + 1) % every for layer in range(len(kinds))]
 
 
 def _tied(node: Node) -> bool:
     said = node.get("tie_word_embeddings", nested(node, "tie_word_embeddings"))
     if said is None:
         # transformers: Gemma's default; others are false
-        return str(node.get("model_type", "")).startswith("gemma")
+        return _kind(node).startswith("gemma")
     return bool(said)
 
 
 def _attention_parameters(node: Node, kind: str) -> int:
-    hidden, heads = _int(node, "hidden_size"), _int(node, "num_attention_heads", 1)
+    hidden = _int(node, "hidden_size")
+    if kind in ("moe", "mlp"):
+        return 0
     if kind == "linear":
-        keys = _int(node, "linear_num_key_heads") * _int(node, "linear_key_head_dim")
-        values = _int(node, "linear_num_value_heads") * _int(node, "linear_value_head_dim")
-        return hidden * (2 * keys + 3 * values)
+        one = _recurrent(node)
+        return hidden * (2 * one["key_heads"] * one["key_dim"] + 3 * one["value_heads"] * one["value_dim"])
+    heads, kv_heads, head_dim = _heads(node, kind)
     if rank := _int(node, LATENT[0]):
         rope, nope = _int(node, LATENT[1]), _int(node, "qk_nope_head_dim")
         value, query = _int(node, "v_head_dim"), heads * (nope + rope)
         low = _int(node, "q_lora_rank")
         queries = low * (hidden + query) if low else hidden * query
         return queries + hidden * (rank + rope) + rank * heads * (nope + value) + heads * value * hidden
-    kv_heads = _int(node, "num_key_value_heads") or heads
-    head_dim = _int(node, "head_dim") or hidden // heads
-    if kind == "full" and _int(node, "global_head_dim"):
-        kv_heads, head_dim = _int(node, "num_global_key_value_heads") or kv_heads, _int(node, "global_head_dim")
     gate = heads if nested(node, "attn_output_gate") is True else 0
     return hidden * head_dim * (2 * heads + 2 * kv_heads + gate)
 
@@ -354,9 +429,9 @@ def _vision_parameters(vision: object) -> int:
     """Parameters of the vision tower, of its layers only; at least 1 if there is one."""
     if not isinstance(vision, Mapping):
         return 0
-    depth = _int(vision, "depth") or _int(vision, "num_hidden_layers") or _int(vision, "vt_num_hidden_layers")
-    hidden = _int(vision, "hidden_size") or _int(vision, "vt_hidden_size")
-    wide = _int(vision, "intermediate_size") or _int(vision, "vt_intermediate_size") or 4 * hidden
+    depth = _int(vision, "depth", "num_hidden_layers", "vt_num_hidden_layers")
+    hidden = _int(vision, "hidden_size", "vt_hidden_size")
+    wide = _int(vision, "intermediate_size", "vt_intermediate_size") or 4 * hidden
     return max(depth * (4 * hidden * hidden + 2 * hidden * wide), 1)
 
 
@@ -364,7 +439,9 @@ def _as_config(node: Node) -> Node:
     """A GGUF header in the keys of config.json; a config.json as it is."""
     kind = node.get("general.architecture")
     if not isinstance(kind, str):
-        return node
+        more = next((values for family, values in DEFAULTS.items() if _kind(node).startswith(family)), {})
+        inner = node.get("text_config")
+        return {**node, "text_config": {**more, **(inner if isinstance(inner, Mapping) else node)}} if more else node
     keys = {
         "num_hidden_layers": "block_count", "hidden_size": "embedding_length",
         "intermediate_size": "feed_forward_length",
@@ -382,7 +459,7 @@ def _as_config(node: Node) -> Node:
     config: dict[str, object] = {name: node.get(f"{kind}.{key}") for name, key in keys.items()}
     config = {name: max(value) if isinstance(value, tuple) and value else value for name, value in config.items()}
     config |= {"model_type": kind.replace("-", "_"), "vocab_size": metadata_of(node).vocabulary}
-    config["vision_config"] = node.get("vision_config")
+    config |= {key: node.get(key) for key in ("vision_config", "tie_word_embeddings")}
     if inner := node.get(f"{kind}.ssm.inner_size"):
         config["linear_value_head_dim"] = _int({"n": inner}, "n") // (_int(config, "linear_num_value_heads") or 1)
     if config["kv_lora_rank"]:
@@ -399,9 +476,10 @@ def _as_config(node: Node) -> Node:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _int(node: Node, key: str, default: int = 0) -> int:
-    value = nested(node, key)
-    return value if _whole(value) else default
+def _int(node: Node, *keys: str) -> int:
+    """The first of the keys with a whole number above 0; 0 if none has one."""
+    values = (nested(node, key) for key in keys)
+    return next((one for one in values if _whole(one) and one), 0)
 
 
 def _whole(value: object) -> TypeGuard[int]:

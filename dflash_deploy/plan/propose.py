@@ -193,11 +193,10 @@ def _of_the_model(basis: Basis) -> Iterator[Decision]:
         yield _whole_block(pair)
         yield from _drafter_format(pair, engine)
     if engine.kind.knows(Settings.reasoning_parser):
-        if family.reasoning_parser:
+        if parser := engine.parser(Settings.reasoning_parser.name, family.reasoning_parser):
             why = "separates thinking from the answer; without it the tags appear in the answer"
-            yield decided(Settings.reasoning_parser, engine.parser(family.reasoning_parser), origin, why)
-        if family.tool_call_parser:
-            parser = engine.parser(family.tool_call_parser)
+            yield decided(Settings.reasoning_parser, parser, origin, why)
+        if parser := engine.parser(Settings.tool_call_parser.name, family.tool_call_parser):
             yield decided(Settings.tool_call_parser, parser, origin, "reads the model's format of tool calls")
     if family.thinking == "on" and family.drafter_thinking is False and drafter:
         why = "the drafter was trained without thinking, and its drafts are rejected if the target thinks"

@@ -243,13 +243,13 @@ def parser_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         (Settings.tool_call_parser, plan.pair.family.tool_call_parser),
     ):
         written = plan.settings[field]
-        if right is not None and written != plan.engine.parser(right):
+        if right is not None and written != plan.engine.parser(field.name, right):
             return Finding(
                 id="parser-differs",
                 severity="warning",
                 message=f"{field} is {written or 'empty'}; {plan.pair.family.title} writes the format of {right}",
                 why="thinking appears in the answer, or tool calls arrive as text",
-                fix=f"set {field}={plan.engine.parser(right)}",
+                fix=f"set {field}={plan.engine.parser(field.name, right)}",
                 source="the model's card",
             )
     return None

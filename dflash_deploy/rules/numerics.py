@@ -14,9 +14,17 @@ _QUANTIZATION_FLAGS = {
     "nvfp4-modelopt": {"modelopt", "modelopt_fp4", "modelopt_mixed"},
     "nvfp4-awq": {"modelopt", "modelopt_fp4"},
     "nvfp4-compressed-tensors": {"compressed-tensors"},
+    "mixed-modelopt": {"modelopt", "modelopt_mixed"},
     "mxfp4": {"mxfp4", "gpt_oss_mxfp4"},
+    "mxfp8": {"mxfp8", "modelopt", "modelopt_mxfp8"},
     "int4-autoround": {"auto-round", "inc", "gptq", "gptq_marlin"},
     "int4-awq": {"awq", "awq_marlin", "compressed-tensors"},
+    "int4-gptq": {"gptq", "gptq_marlin", "auto_gptq"},
+    **{
+        name: {"compressed-tensors"}
+        for name in ("mxfp4-compressed-tensors", "int4-compressed-tensors", "int8-compressed-tensors")
+    },
+    **{name: {name} for name in ("bitsandbytes", "quark", "torchao")},
     "gguf": set[str](),
 }
 """Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty."""

@@ -67,7 +67,7 @@ def header_of(
     """
     try:
         if not missing_files(directory, model.only({file.path})):
-            return read_header(directory / file.path)
+            return read_header(directory / file.path, tensors=True)
         with named_write_errors(directory), locked_staging(directory) as staging:
             check_room(directory, min(file.size, LONGEST), model)
             return _fetched(source, model, file, staging, options)
@@ -90,7 +90,7 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
             for span in progress.spans:
                 download.run(span, until)
             try:
-                return parse_header(BytesIO(os.pread(download.descriptor, until, 0)), file.path)
+                return parse_header(BytesIO(os.pread(download.descriptor, until, 0)), file.path, tensors=True)
             except HeaderEnds:
                 if until >= min(file.size, LONGEST):
                     raise

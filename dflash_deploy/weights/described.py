@@ -53,7 +53,11 @@ class ModelFinder:
         place = Path(name).expanduser()
         if place.is_dir():
             return _in_directory(place.resolve())
-        if place.is_file() or place.is_absolute() or name.startswith("."):
+        if not place.exists() and (place.is_absolute() or name.startswith(".")):
+            raise WeightsMissing(
+                f"{place.absolute()} does not exist", hint="name a directory, a GGUF file or OWNER/REPO"
+            )
+        if place.is_file():
             return _gguf(place)
         return self._on_hub(name)
 
@@ -147,7 +151,7 @@ def _gguf(file: Path) -> FoundModel:
     place = file.resolve()
     check_weights(place.parent, role="model", remedy="download the file again", file=place.name)
     try:
-        node = read_header(place)
+        node = read_header(place, tensors=True)
     except NotGguf as problem:
         raise WeightsMissing(f"{place} is not a valid GGUF: {problem}", hint="download the file again") from None
     beside = sorted(one.name for one in place.parent.glob(f"{_PROJECTOR}*.gguf"))

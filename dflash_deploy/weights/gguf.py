@@ -34,7 +34,11 @@ TOKENS_LENGTH, TOKENS_DIGEST = f"{TOKENS}.length", f"{TOKENS}.sha256"
 """Keys that replace the vocabulary: its number of tokens, and the sha256 of their texts."""
 
 EMBEDDING = b"token_embd.weight"
-"""The tensor with a row for each token."""
+OUTPUT = b"output.weight"
+"""The tensor with a row for each token, and the one of the output; without it, the embedding is the output too."""
+
+TIED = "tie_word_embeddings"
+"""Key for that, as in config.json. It is missing if the file has not all tensors."""
 
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -80,27 +84,30 @@ class Layout:
     parts: int
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path, *, tensors: bool = False) -> Header:
     """Return the keys of the header and their values, without arrays of texts; the vocabulary as length and digest.
 
-    Raises NotGguf, and FileRefused if the file cannot be read.
+    With `tensors`, TIED is a key too. Raises NotGguf, and FileRefused if the file cannot be read.
     """
     with open_file(path) as file, reading(path):
-        return parse_header(file, path.name)
+        return parse_header(file, path.name, tensors=tensors)
 
 
-def parse_header(file: BinaryIO, name: str) -> Header:
+def parse_header(file: BinaryIO, name: str, *, tensors: bool = False) -> Header:
     """Return the header in a stream at its beginning, like `read_header`. Raises HeaderEnds and NotGguf."""
     magic = file.read(4)
     if magic != MAGIC:
         ends = len(magic) < len(MAGIC) and MAGIC.startswith(magic)
         raise (HeaderEnds if ends else NotGguf)(f"{name} is not a GGUF file")
     try:
-        return _keys(file)
+        header = _keys(file)
+        whole = tensors and _whole(header.get("split.count")) < 2
+        names = {tensor for tensor, _, _ in _tensors(file)} if whole else set()
     except (UnicodeDecodeError, KeyError) as problem:
         raise NotGguf(f"the header of {name} is damaged: {problem}") from None
     except struct.error:
         raise HeaderEnds(f"{name} ends within its header") from None
+    return {**header, TIED: EMBEDDING in names and OUTPUT not in names} if whole else header
 
 
 def read_layout(path: Path) -> Layout:
@@ -115,17 +122,17 @@ def read_layout(path: Path) -> Layout:
         if not isinstance(alignment, int) or not 0 < alignment <= MOST_KEYS:
             raise NotGguf(f"the header of {path.name} is damaged: an alignment of {alignment}")
         begin = -(-file.tell() // alignment) * alignment if tensors else file.tell()
-        rows = next((rows for rows, _ in tensors if rows is not None), None)
+        rows = next((rows for name, rows, _ in tensors if name == EMBEDDING), None)
         tokens, part, parts = (_whole(header.get(key)) for key in (TOKENS_LENGTH, "split.no", "split.count"))
-        return Layout(begin + max((end for _, end in tensors), default=0), tokens, rows, part, parts)
+        return Layout(begin + max((end for _, _, end in tensors), default=0), tokens, rows, part, parts)
 
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _tensors(file: BinaryIO) -> Iterator[tuple[int | None, int]]:
-    """Yield the rows of the embedding, `None` for another tensor, and where a tensor ends after the first one begins.
+def _tensors(file: BinaryIO) -> Iterator[tuple[bytes, int | None, int]]:
+    """Yield the name of each tensor, its rows (`None` without dimensions), and where it ends after the first begins.
 
     The stream is behind the keys.
     """
@@ -138,12 +145,12 @@ def _tensors(file: BinaryIO) -> Iterator[tuple[int | None, int]]:
     for _ in range(count):
         if file.tell() > LONGEST:
             raise NotGguf(f"the header is longer than {LONGEST} bytes")
-        embedding = _raw(file) == EMBEDDING
+        name = _raw(file)
         if (dimensions := _number(file, "<I")) > MOST_DIMENSIONS:
             raise NotGguf(f"a tensor with {dimensions} dimensions is in no GGUF")
         *shape, kind, offset = struct.unpack(f"<{dimensions}QIQ", file.read(8 * dimensions + 12))
         block, size = TENSOR_TYPES.get(kind, (1, 0))
-        yield shape[-1] if embedding and shape else None, offset + math.prod(shape) // block * size
+        yield name, shape[-1] if shape else None, offset + math.prod(shape) // block * size
 
 
 class _Limits:

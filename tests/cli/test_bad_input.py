@@ -98,7 +98,7 @@ def test_a_home_that_nobody_has(deployment: Path) -> None:
 
 
 def test_a_value_that_cannot_be_written_down_leaves_no_trace(tmp_path: Path) -> None:
-    ran = dflash("init", "--profile", "dgx-spark", "--models-dir", "/tmp/it's", "--dir", "made", at=tmp_path)
+    ran = dflash("init", "--profile", "dgx-spark", "--models-dir", "/tmp/back\\slash", "--dir", "made", at=tmp_path)
     refused(ran, ExitCode.USAGE, "cannot be written to .env")
     assert list(tmp_path.iterdir()) == []
 

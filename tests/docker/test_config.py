@@ -41,6 +41,7 @@ def rejections(directory: Path) -> list[str]:
         "a=b=c",
         "käse",
         '"quoted"',
+        """--hf-overrides '{"a": [1, "b"]}' --seed 3""",
     ],
 )
 def test_compose_reads_a_value_as_it_was_meant(engine: Engine, tmp_path: Path, value: str) -> None:

@@ -14,8 +14,8 @@ from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 
 
-def init(directory: Path) -> None:
-    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()))
+def init(directory: Path, *more: str) -> None:
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", str(free_port()), *more)
     dflash("init", *told, at=directory).succeeded()
 
 
@@ -49,9 +49,9 @@ def server_of(directory: Path, number: int | None = None) -> int:
 
 
 @contextmanager
-def started(directory: Path) -> Iterator[Path]:
-    """A deployment that `init` and `up` have made in a directory, as long as the block runs."""
-    init(directory)
+def started(directory: Path, *more: str) -> Iterator[Path]:
+    """A deployment that `init`, with more options, and `up` have made in a directory, as long as the block runs."""
+    init(directory, *more)
     dflash("up", at=directory).succeeded()
     yield directory
     dflash("down", at=directory).succeeded()

@@ -144,7 +144,10 @@ def _anchor(title: str) -> str:
 
 def _engine(release: EngineRelease) -> str:
     images = ", ".join(f"{code(one.tag)} ({processor})" for processor, one in release.base_images.items())
-    loads = ", ".join(f"{name} ({lowest})" if not release.cpu else name for name, lowest in release.loads.items())
+    of_lowest: dict[str, list[str]] = {}
+    for name, lowest in release.loads.items():
+        of_lowest.setdefault("" if release.cpu else f" ({lowest})", []).append(name)
+    loads = "; ".join(f"{', '.join(names)}{lowest}" for lowest, names in of_lowest.items())
     parts = [
         f"## {release.name}\n",
         f"{release.title}: {release.evidence.state}, {release.evidence.by}.\n",

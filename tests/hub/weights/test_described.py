@@ -13,6 +13,7 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights.described import ModelFinder
 from dflash_deploy.weights.source import Source
 from tests.support.hub import Hub
+from tests.support.hub.faults import Answer
 
 CARD = "---\nlicense: mit\nbase_model: own/acorn\n---\n"
 
@@ -54,3 +55,23 @@ def test_gated_and_missing_repositories_are_refused(hub: Hub, tmp_path: Path) ->
     hub.add("own/empty", {"README.md": "no weights"})
     with pytest.raises(RepositoryMissing, match="no safetensors file and no GGUF"):
         finder.find("own/empty")
+
+
+def test_a_renamed_repository_is_found_under_its_new_name(hub: Hub, tmp_path: Path) -> None:
+    moved = Answer(307, {"Location": "/api/models/own/acorn?blobs=true"})
+    hub.faults("/api/models/own/former", moved, stage="api", method="*", forever=True)
+    assert ModelFinder(Source(hub.endpoint, Secret("")), tmp_path).find("own/former").place["repo"] == "own/acorn"
+
+
+def test_a_repository_of_ggufs_has_one_chosen_by_its_header(hub: Hub, tmp_path: Path) -> None:
+    gguf = Path(str(asset("models/tiny/gguf"))) / "target.gguf"
+    names = ("acorn-Q8_0.gguf", "acorn-Q4_K_M.gguf", "mmproj-F16.gguf")
+    hub.add("own/acorn-GGUF", dict.fromkeys(names, gguf))
+    finder = ModelFinder(Source(hub.endpoint, Secret("")), tmp_path)
+    family = describe(finder.find("own/acorn-GGUF"), None)
+    target = family.targets[0]
+    assert (target.file, target.projector, target.quantisation) == (names[1], names[2], "gguf")
+    assert (family.shape.layers, target.bytes) == (8, gguf.stat().st_size)
+    assert finder.find("own/acorn-GGUF/acorn-Q8_0.gguf").place["file"] == names[0]
+    with pytest.raises(RepositoryMissing, match=r"has no other\.gguf"):
+        finder.find("own/acorn-GGUF/other.gguf")

@@ -8,6 +8,7 @@ import pytest
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.checks.check import EndpointUnderTest
 from dflash_deploy.checks.drafts import metrics_count
+from dflash_deploy.checks.run import run_checks
 from dflash_deploy.client.answers import Completion
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.client.metrics import Metrics
@@ -37,3 +38,24 @@ def test_an_answer_is_counted_before_the_next_one(others: int, asked: int, right
     outcome = metrics_count.run(EndpointUnderTest(cast("Endpoint", engine), Questions()))
     assert (outcome.right, len(engine.answers)) == (right, asked)
     assert f"{TOKENS} tokens answered, {TOKENS if right else 0} counted" in outcome.got
+
+
+class Wrong:
+    """An engine that answers every question with the same text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def chat(self, content: str, *, max_tokens: int) -> Completion:
+        return Completion(self.text, "stop", TOKENS, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "status"),
+    [("Rome", True, "skipped"), ("Rome", False, "failed"), ("Paris", True, "passed"), ("", True, "failed")],
+)
+def test_a_wrong_answer_of_an_unknown_model_is_skipped_and_shown(text: str, unknown: bool, status: str) -> None:
+    tested = EndpointUnderTest(cast("Endpoint", Wrong(text)), Questions(unknown=unknown))
+    (check,) = run_checks(tested, ["text"]).checks
+    assert check.status == status
+    assert (status != "skipped") or "not the expected one: Rome" in check.got

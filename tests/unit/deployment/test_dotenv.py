@@ -12,7 +12,9 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.serve.settings import Settings
 
-VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="'\\"), max_size=60)
+VALUES = st.text(st.characters(codec="utf-8", exclude_categories=["C"], exclude_characters="\\"), max_size=60).filter(
+    lambda value: not {"'", "$"} <= set(value)
+)
 
 
 @given(st.dictionaries(st.sampled_from(setting_names("vllm")), VALUES))
@@ -24,7 +26,7 @@ def test_what_is_written_is_what_everybody_reads(values: dict[str, str]) -> None
     assert dotenv_values(stream=io.StringIO(text)) == expected or any("$" in value for value in values.values())
 
 
-@pytest.mark.parametrize("value", ["it's", "a\nb", "back\\slash", "\x00"])
+@pytest.mark.parametrize("value", ["it's $1", "a\nb", "back\\slash", "\x00"])
 def test_a_value_without_a_common_form_is_refused(value: str) -> None:
     with pytest.raises(SettingsRefused):
         dotenv.quote(value)

@@ -78,7 +78,17 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
         (LLAMA + "--no-mmap", "--no-mmap", "renamed", "EXTRA_ARGS=--load-mode none"),
         (LLAMA + "-ngl 99", "-ngl", "superseded", ""),
         ("LLAMA_ARG_CTX_SIZE=4096 " + LLAMA, "LLAMA_ARG_CTX_SIZE", "mapped", "MAX_MODEL_LEN=4096"),
-        (LLAMA + """--chat-template-kwargs '{"a": 1}'""", "--chat-template-kwargs.a", "not-ours", "EXTRA_ARGS"),
+        (LLAMA + """--chat-template-kwargs '{"a": 1}'""", "--chat-template-kwargs", "kept",
+         """EXTRA_ARGS=--chat-template-kwargs '{"a": 1}'"""),
+        (LLAMA + """--chat-template-kwargs '{"a": 1, "enable_thinking": true}'""", "--chat-template-kwargs.a", "not-ours",
+         "EXTRA_ARGS"),
+        (VLLM + """--hf-overrides '{"rope_parameters": {"factor": 2}}'""", "--hf-overrides.rope_parameters.factor", "kept",
+         "EXTRA_ARGS=--hf-overrides.rope_parameters.factor 2"),
+        (VLLM + """--compilation-config '{"splitting_ops": ["a b"]}'""", "--compilation-config.splitting_ops", "kept",
+         """EXTRA_ARGS=--compilation-config.splitting_ops '["a b"]'"""),
+        (SGLANG + """--json-model-override-args '{"a": "b"}'""", "--json-model-override-args", "kept",
+         """EXTRA_ARGS=--json-model-override-args '{"a": "b"}'"""),
+        (VLLM + """--hf-overrides '{"a": "\\\\d"}'""", "--hf-overrides.a", "not-ours", "EXTRA_ARGS"),
     ],
 )  # fmt: skip
 def test_an_item_ends_in_one_way(text: str, name: str, fate: str, ours: str) -> None:

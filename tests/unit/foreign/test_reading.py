@@ -110,6 +110,11 @@ def test_what_is_not_taken_is_listed() -> None:
     assert found["another branch"].value == "F=--b"
     assert found["another engine"].value == "vllm serve o/N"
     assert found["echo"].value == "echo hi (and 1 more)"
+    compose = "services:\n  db: {image: redis}\n  a: {image: vllm/vllm-openai, command: o/M}\n  b: {image: vllm/vllm-openai, command: o/N}\n"
+    found = items(f"{compose}---\n{compose}")
+    assert (found["--service"].value, found["--model"].value) == ("db", "o/M")
+    named = [one.value for one in read_recipe(f"{compose}---\n{compose}").items if one.name == "another engine"]
+    assert named == ["vllm/vllm-openai", "b"]
     elsewhere = items("docker run -v /a:/b vllm/vllm-openai:v1 bash /start.sh")
     assert elsewhere["another file"].value == "bash /start.sh"
     assert elsewhere["--volume"].value == "/a:/b"

@@ -2,14 +2,19 @@
 
 import json
 import shutil
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair, WeightsMissing
+from dflash_deploy.intake.web import fetch_text
+from dflash_deploy.operations import described
 from dflash_deploy.operations.described import add, entry_at, with_models
 from dflash_deploy.operations.plan import init
 from dflash_deploy.plan.result import Choice
@@ -105,6 +110,9 @@ def test_weights_that_are_missing_or_cut_short_are_refused(tmp_path: Path, targe
 def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:
     with pytest.raises(UnknownPair, match="not a known model"):
         with_models(choice("tinny", "off"))
+    for place in ("./nothing", "/nothing/here.gguf"):
+        with pytest.raises(WeightsMissing, match=f"{Path(place).absolute()} does not exist"):
+            with_models(choice(place, "off"))
     with pytest.raises(BadInput, match="--drafter needs the target"):
         with_models(Choice(drafter_of="./oak"))
 
@@ -120,3 +128,24 @@ def test_an_entry_is_written_and_read_again(tmp_path: Path, target: Path, drafte
         entry_at(str(added.file))
     with pytest.raises(NotPossible, match="has tiny already"):
         add("tiny", None, tmp_path)
+
+
+def test_an_entry_is_read_from_a_url_with_its_digest(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = add(str(target), "off", tmp_path)
+
+    def serve(request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/old/"):
+            return httpx.Response(302, headers={"Location": "/acorn.yaml"}, content=iter(()))
+        return httpx.Response(200, content=iter((added.entry.encode(),)))
+
+    served = httpx.MockTransport(serve)
+    monkeypatch.setattr(described, "fetch_text", partial(fetch_text, resolve=lambda _: ("8.8.8.8",), transport=served))
+    url, digest = "https://models.example/old/acorn.yaml", sha256(added.entry.encode()).hexdigest()
+    made = with_models(Choice(model=f"{url}#sha256={digest}"))
+    assert (made.model, made.family) == (added.name, added.family)
+    for said, place in (("has no digest", url), ("has another digest", f"{url}#sha256={digest[:-1]}")):
+        with pytest.raises(CatalogRefused, match=said) as refused:
+            entry_at(place)
+        assert f"#sha256={digest}" in str(refused.value.hint)

@@ -96,6 +96,15 @@ def test_a_file_has_its_tensors_behind_the_header_at_a_multiple_of_the_alignment
     assert read_layout(write(tmp_path, header(BLOCK))).size == len(header(BLOCK))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_an_embedding_without_an_output_beside_it_is_both(tied: bool) -> None:
+    names = ["token_embd.weight", *([] if tied else ["output.weight"])]
+    listed = header(BLOCK, tensors=len(names)) + b"".join(tensor(name, 0, 0, 8) for name in names)
+    assert parse_header(BytesIO(listed), "x.gguf", tensors=True)["tie_word_embeddings"] is tied
+    parted = header(BLOCK, key("split.count", 2), tensors=1) + tensor(names[0], 0, 0, 8)
+    assert "tie_word_embeddings" not in parse_header(BytesIO(parted), "x.gguf", tensors=True)
+
+
 @given(st.integers(len(header(BLOCK)), len(LIST) - 1))
 def test_a_list_of_tensors_that_is_cut_says_that_it_ends(tmp_path_factory: pytest.TempPathFactory, end: int) -> None:
     with pytest.raises(HeaderEnds):
