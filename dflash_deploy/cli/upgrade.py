@@ -81,15 +81,16 @@ def models_use(
 
 
 def _run(directory: Path, wish: Wish, *, yes: bool, patience: float) -> Report:
+    from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.operations.upgrade import upgrade as run_upgrade
 
     if not yes and not is_asked_on_terminal():
         raise BadInput("there is no terminal to ask on", hint="--yes upgrades without a question, --dry-run shows it")
-    reporter = terminal()
+    reporter, redact = terminal(), Deployment(directory).redact
 
     def agree(found: Upgraded) -> bool:
         for line in _proposal(found):
-            reporter.note(line)
+            reporter.note(redact(line))
         return yes or typer.confirm("Upgrade now?", err=True)
 
     done = run_upgrade(directory, wish, agree=agree, patience=patience, reporter=reporter)

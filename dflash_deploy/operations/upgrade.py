@@ -63,6 +63,7 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
 from dflash_deploy.operations.up import Start, with_weights
 from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import catalog_for, make_plan, plan_of
@@ -261,7 +262,9 @@ def merged_arguments(
 def _options(text: str) -> list[tuple[str, list[str]]]:
     """Each option with its words; `--name=value` is one word."""
     found: list[tuple[str, list[str]]] = []
-    for word in shlex.split(text):
+    with refusals_of_env():
+        every = Settings.extra_args.read({EXTRA: text})
+    for word in every:
         if re.match(r"-{1,2}[A-Za-z]", word) or not found:
             found.append((word.partition("=")[0], [word]))
         else:
@@ -444,16 +447,11 @@ def _refuse(deployment: Deployment, choice: Choice, rows: tuple[UpgradedSetting,
         raise PreflightRefused(f"nothing changed, `up` would refuse the new settings: {error.message}", hint=error.fix)
 
 
-def agreed(found: Upgraded) -> bool:
-    """The answer of a program that wants the upgrade."""
-    return True
-
-
 def upgrade(
     directory: Path,
     wish: Wish | None = None,
     *,
-    agree: Callable[[Upgraded], bool] = agreed,
+    agree: Callable[[Upgraded], bool] = bool,
     patience: float = PATIENCE,
     reporter: Reporter = SILENT,
 ) -> Upgraded:
