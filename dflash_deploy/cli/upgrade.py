@@ -47,7 +47,7 @@ def upgrade(
 ) -> Report:
     """Move to newer settings, test and measure them, and keep them or go back.
 
-    Your own settings stay. After Ctrl-C or a power cut the same command goes on.
+    Your own settings stay. After Ctrl-C or a power cut the same command continues.
     """
     from dflash_deploy.operations.upgrade import Wish, look
 
@@ -58,7 +58,7 @@ def upgrade(
     return _run(directory, wish, yes=yes, patience=patience)
 
 
-@command(changes=True, examples=("models use qwen3.6-27b-fp8", "models use OWNER/REPO --drafter off --yes"))
+@command(changes=True, examples=("models use qwen3.6-27b-fp8", "models use qwen3.6-27b-fp8 --dry-run"))
 def models_use(
     name: Annotated[
         str, typer.Argument(help="A model, OWNER/REPO, DIRECTORY or FILE.gguf.", autocompletion=options.models)
@@ -70,7 +70,7 @@ def models_use(
     patience: Patience = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Serve another model in this deployment: fetch it, switch, test, or go back. Both models stay on disk."""
+    """Serve another model here: fetch it, switch, test, or go back. Both models stay on disk."""
     from dflash_deploy.operations.upgrade import Wish, look
 
     wish = Wish(model=name, drafter=drafter)
@@ -85,7 +85,7 @@ def _run(directory: Path, wish: Wish, *, yes: bool, patience: float) -> Report:
     from dflash_deploy.operations.upgrade import upgrade as run_upgrade
 
     if not yes and not is_asked_on_terminal():
-        raise BadInput("there is no terminal to ask on", hint="--yes upgrades without a question, --dry-run shows it")
+        raise BadInput("a question needs a terminal", hint="--yes upgrades without a question, --dry-run shows it")
     reporter, redact = terminal(), Deployment(directory).redact
 
     def agree(found: Upgraded) -> bool:

@@ -1,7 +1,7 @@
 """What an upgrade keeps in `.dflash/`: the settings that the program chose, and an upgrade that has not ended.
 
 `planned.json` is written with `.env`: a setting of `.env` with another value is the user's own. `upgrade.json` says how
-far an upgrade is. It is written before each step, so after a kill `upgrade` goes on or back.
+far an upgrade is. It is written before each step, so after a kill `upgrade` continues or goes back.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def _upgrade(deployment: Deployment) -> str:
     if state is None:
         return ""
     which = "old" if not differences(state, deployment, back=True) else "new"
-    ends = {"back": "goes back", "keep": "keeps them"}.get(state.step, "goes on")
+    ends = {"back": "goes back", "keep": "keeps them"}.get(state.step, "continues")
     return f"not ended: .env has the {which} settings; `dflash-deploy upgrade` {ends}"
 
 

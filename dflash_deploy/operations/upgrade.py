@@ -1,7 +1,7 @@
 """`upgrade` and `models use`: newer settings are tried beside those of `.env`, and kept or taken back.
 
 The settings that the program chose change, the user's own stay. `.env` has the old or the new ones at any moment, and
-`.dflash/upgrade.json` says which step comes next: the same command goes on after a kill.
+`.dflash/upgrade.json` says which step comes next: after a kill the same command continues.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ OF_A_MODEL = frozenset(
 
 PAIR, ENGINE = Settings.dflash_pair.name, Settings.dflash_engine.name
 PLACE = (Settings.dflash_profile.name, Settings.dflash_runtime.name)
-"""Settings that an upgrade keeps whoever chose them."""
+"""Settings that every upgrade keeps."""
 
 EXTRA, BASE, IMAGE = (f.name for f in (Settings.extra_args, Settings.dflash_base_image, Settings.dflash_image))
 
@@ -150,7 +150,7 @@ Outcome = Literal["current", "planned", "kept", "back"]
 
 @dataclass(frozen=True)
 class Upgraded(Documented):
-    """What an upgrade changes, and what came of it."""
+    """What an upgrade changes, and its result."""
 
     outcome: Outcome
     """`current`: nothing to change. `planned`: nothing was done yet. `kept`: the new settings run. `back`: the old."""
@@ -457,7 +457,7 @@ def upgrade(
 ) -> Upgraded:
     """Move a deployment to newer settings, check and measure them, and keep them or go back.
 
-    An upgrade that did not end goes on, without a question. Otherwise `agree` gets what would change before anything
+    An upgrade that did not end continues, without a question. Otherwise `agree` gets what would change before anything
     does. `failure` of the result says why the old settings run again. Raises what `look` raises; BadInput for a wish
     while another upgrade has not ended; DownloadFailed before anything changes; EngineAsked.
     """
@@ -471,9 +471,9 @@ def upgrade(
             state = _begun(deployment, found, choice)
         else:
             if wish not in {None, Wish()}:
-                hint = "`dflash-deploy upgrade` goes on with it, `dflash-deploy rollback` goes back"
+                hint = "`dflash-deploy upgrade` continues it, `dflash-deploy rollback` goes back"
                 raise BadInput("another upgrade has not ended", hint=hint)
-            reporter.note(f"an upgrade did not end: it goes {'back' if state.step == 'back' else 'on'}")
+            reporter.note(f"an upgrade did not end: it {'goes back' if state.step == 'back' else 'continues'}")
             rows = (UpgradedSetting(name, old, new, "", "") for name, (old, new) in state.changes.items())
             found = Upgraded("planned", changes=tuple(rows))
         stack.enter_context(engine_work(deployment, "upgrade", reporter, MEASURING))
@@ -481,7 +481,7 @@ def upgrade(
 
 
 def _begun(deployment: Deployment, found: Upgraded, choice: Choice) -> UpgradeState:
-    """The state from which the upgrade goes on. The settings of `.env` are what it goes back to."""
+    """The state from which the upgrade continues. The settings of `.env` are what it goes back to."""
     if restored_since(deployment):
         hint = "`dflash-deploy rollback` restores them in .env, then upgrade"
         raise NotPossible("the engine runs with the last working settings, not those of .env", hint=hint)
