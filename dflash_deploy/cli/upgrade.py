@@ -49,13 +49,10 @@ def upgrade(
 
     Your own settings stay. After Ctrl-C or a power cut the same command continues.
     """
-    from dflash_deploy.operations.upgrade import Wish, look
+    from dflash_deploy.operations.upgrade import Wish
 
     wish = Wish(engine=engine, recipe=recipe, model=model)
-    if check or dry_run:
-        found = look(directory, wish)
-        return Report(found, tuple(_proposal(found)), failure=found.outdated if check else None)
-    return _run(directory, wish, yes=yes, patience=patience)
+    return _shown(directory, wish, check=check) if check or dry_run else _run(directory, wish, yes, patience)
 
 
 @command(changes=True, examples=("models use qwen3.6-27b-fp8", "models use qwen3.6-27b-fp8 --dry-run"))
@@ -71,16 +68,20 @@ def models_use(
     as_json: Json = False,
 ) -> Report:
     """Serve another model here: fetch it, switch, test, or go back. Both models stay on disk."""
-    from dflash_deploy.operations.upgrade import Wish, look
+    from dflash_deploy.operations.upgrade import Wish
 
     wish = Wish(model=name, drafter=drafter)
-    if dry_run:
-        found = look(directory, wish)
-        return Report(found, tuple(_proposal(found)))
-    return _run(directory, wish, yes=yes, patience=patience)
+    return _shown(directory, wish) if dry_run else _run(directory, wish, yes, patience)
 
 
-def _run(directory: Path, wish: Wish, *, yes: bool, patience: float) -> Report:
+def _shown(directory: Path, wish: Wish, *, check: bool = False) -> Report:
+    from dflash_deploy.operations.upgrade import look
+
+    found = look(directory, wish)
+    return Report(found, tuple(_proposal(found)), failure=found.outdated if check else None)
+
+
+def _run(directory: Path, wish: Wish, yes: bool, patience: float) -> Report:
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.operations.upgrade import upgrade as run_upgrade
 

@@ -1,6 +1,5 @@
 """Entries of models that the catalog does not have, from config.json and GGUF headers."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan.described import FoundModel, describe, dialect_of, quantisation_of
-
-ROOT = Path(__file__).parents[3]
 
 # Values of published config.json; parameters as their publishers state them, in billions: all, and active per token.
 # GLM 4.5: slime scripts/models/glm4.5-*.sh, Megatron-Bridge docs/models/llm/glm45.md, transformers doc glm4_moe.md
@@ -116,10 +113,8 @@ def test_parameters_and_cache_are_near_the_published_figures(name: str) -> None:
     config, parameters, active, elements = PUBLISHED[name]
     shape = described(config).shape
     assert shape.parameters / 1e9 == pytest.approx(parameters, rel=0.02)
-    # both tables of the embedding are counted, of which a token reads one row
-    assert (shape.active_parameters or 0) / 1e9 == pytest.approx(active, rel=0.15)
-    row = f"| {name} | {parameters:g} G | {shape.parameters / 1e9:.1f} G | {active:g} G |"
-    assert row in (ROOT / "docs/how-to/choose-a-model.md").read_text()
+    # both tables of the embedding are counted, of which a token reads one row; the how-to has the 12 %
+    assert (shape.active_parameters or 0) / 1e9 == pytest.approx(active, rel=0.12)
     latent, full = shape.latent_attention, shape.full_attention
     cached = latent.layers * latent.width if latent else full.layers * 2 * full.kv_heads * full.head_dim if full else 0
     assert cached == elements
