@@ -41,6 +41,7 @@
     │   └── RolledBack                the new settings failed; the last working settings run again
     ├── SmokeTestFailed            6  a check of `test` failed
     │   └── KeyNotReplaced            after `keys rotate` the endpoint still accepts the old key
+    ├── Outdated                   6  `upgrade --check` found something newer
     ├── BenchmarkMissed            7  a benchmark requirement was not met
     ├── Interrupted              130  Ctrl-C
     └── Defect                     1  a defect of dflash-deploy, with lines to report it
@@ -269,6 +270,12 @@ class SmokeTestFailed(DeployError):
 
 class KeyNotReplaced(SmokeTestFailed):
     """Raised when the endpoint still accepts the old key after `keys rotate`."""
+
+
+class Outdated(DeployError):
+    """Raised when `upgrade --check` finds something newer than the deployment has."""
+
+    exit_code = ExitCode.SMOKE_TEST
 
 
 class BenchmarkMissed(DeployError):

@@ -34,9 +34,6 @@ IDENTITY = (
 )
 """Settings that say which processes belong to a deployment."""
 
-OWN_ENTRY = "model.yaml"
-"""The catalog entry of a model that the catalog does not have, beside `.env`."""
-
 UNREAD = HostFacts("", 0, None, None, (), None, {})
 """A machine that was not read."""
 
@@ -68,10 +65,12 @@ def make_plan(
 
 
 def catalog_for(deployment: Deployment | None) -> Catalog:
-    """The catalog with the deployment's own entry, if it has one. Raises CatalogRefused."""
+    """The catalog with the deployment's own entry, and that of an upgrade, if it has them. Raises CatalogRefused."""
     catalog = load_catalog()
-    entry = deployment.directory / OWN_ENTRY if deployment else None
-    return catalog.with_family(read_entry(entry, Family)) if entry and entry.is_file() else catalog
+    for entry in (deployment.entry, deployment.next_entry) if deployment else ():
+        if entry.is_file():
+            catalog = catalog.with_family(read_entry(entry, Family))
+    return catalog
 
 
 def with_configs(plan: Plan, target: Mapping[str, object] | None, drafter: Mapping[str, object] | None) -> Plan:

@@ -1,4 +1,4 @@
-"""`models list`, `show`, `add` and `convert`: targets with their drafters, and where they can be served."""
+"""`models list`, `show`, `use`, `add` and `convert`: targets with their drafters, and where they can be served."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.convert import convert
 from dflash_deploy.cli.options import Drafter, Json, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
+from dflash_deploy.cli.upgrade import models_use
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.models import ModelPair, Weights
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dflash_deploy.rules.table import Candidate
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, add, convert.",
+    help="Models with their drafters: list, show, use, add, convert.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
@@ -152,5 +153,6 @@ def _weights(weights: Weights) -> str:
 
 models.command("list")(models_list)
 models.command("show")(models_show)
+models.command("use")(models_use)
 models.command("add")(models_add)
 models.add_typer(convert, name="convert")

@@ -127,6 +127,7 @@ def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
         yield "failure", f"{ending.failure}, see {DOCS}/reference/failures.md"
     if answered.rank is not None:
         yield "rank", f"{answered.rank} of several machines"
+    yield "upgrade", found.upgrade
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
 
 

@@ -51,6 +51,7 @@ from dflash_deploy.deployment.front import (
     write_door,
 )
 from dflash_deploy.deployment.keys import remove_keys, write_keys
+from dflash_deploy.deployment.upgrading import planned_settings, remember_planned
 from dflash_deploy.errors import BadInput, FileMissing, FileRefused
 from dflash_deploy.host.gpu import VISIBLE, threads_here
 from dflash_deploy.intake.documents import ExportRecord, parse_document, read_state_text
@@ -410,6 +411,7 @@ def create(deployment: Deployment, plan: Plan) -> None:
         render(Deployment(deployment.directory, text=text), plan)
         if existed:
             deployment.keep_last(text)
+        remember_planned(deployment, planned_settings(plan))
         deployment.write_env(values, engine)
     except BaseException:
         if not existed:

@@ -104,6 +104,37 @@ class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
+Value = Annotated[str, Field(max_length=32 * 1024)]
+"""The value of a setting: no longer than a line of `.env`."""
+
+
+class PlannedSettings(Document):
+    """`.dflash/planned.json`: the settings that the program chose for `.env`, without those that the user chose.
+
+    `program` is the version that wrote it, `recipe` the recipe that was asked for.
+    """
+
+    program: Name
+    recipe: Name = ""
+    values: Annotated[dict[Name, Value], Field(max_length=1000)]
+
+
+class UpgradeState(Document):
+    """`.dflash/upgrade.json`: an upgrade that has not ended.
+
+    `step` is `fetch` until `.env` may have the new settings, `try` until they are measured; then `keep` or `back`, with
+    the reason `why`. `changes` has both values of each setting, `speed` the tokens per second before, `lock` the text
+    of dflash.lock before.
+    """
+
+    step: Literal["fetch", "try", "keep", "back"]
+    why: Value = ""
+    changes: Annotated[dict[Name, tuple[Value, Value]], Field(max_length=1000)]
+    planned: PlannedSettings
+    speed: Annotated[dict[Name, Annotated[list[float], Field(max_length=100)]], Field(max_length=100)] = {}
+    lock: Annotated[str, Field(max_length=MIB)] = ""
+
+
 class TunePoint(Document):
     """One measurement of `tune`."""
 

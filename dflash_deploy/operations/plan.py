@@ -32,7 +32,7 @@ from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.result import AUTO, Choice, Plan
-from dflash_deploy.planning import OWN_ENTRY, make_plan, plan_of
+from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
 
 if TYPE_CHECKING:
@@ -235,11 +235,10 @@ def _with_models(choice: Choice) -> Choice:
 
 def _keep_entry(deployment: Deployment, family: Family | None, *, replaces: bool) -> None:
     """Write the entry beside `.env`; of a deployment that is replaced, remove the entry of its model."""
-    place = deployment.directory / OWN_ENTRY
     if family is None and replaces:
-        place.unlink(missing_ok=True)
+        deployment.entry.unlink(missing_ok=True)
     elif family is not None:
-        write_if_changed(place, entry_text(family), mode=PUBLIC)
+        write_if_changed(deployment.entry, entry_text(family), mode=PUBLIC)
 
 
 def _values_before(deployment: Deployment) -> Mapping[str, str]:
@@ -266,8 +265,8 @@ def check_new(deployment: Deployment) -> None:
         raise BadInput(
             f"{deployment.directory} already has a deployment",
             hint=(
-                "`dflash-deploy set NAME=VALUE` changes a setting, `dflash-deploy init --force --model NAME` "
-                "the model; the keys stay"
+                "`dflash-deploy set NAME=VALUE` changes a setting, `dflash-deploy models use NAME` the model, "
+                "`dflash-deploy upgrade` the engine; `init --force` writes all settings again"
             ),
         )
 

@@ -12,6 +12,7 @@ from dflash_deploy.checks.run import QUICK, CheckReport, run_checks
 from dflash_deploy.deployment.directory import Change, Deployment, changes, last_good, remember_good
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.deployment.upgrading import differences, settle_upgrade, unfinished_upgrade
 from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPossible, SmokeTestFailed, WeightsMissing
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
@@ -273,16 +274,22 @@ def restart(
 
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
-    """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
+    """Write the settings of the last good start into `.env`, and start them; those before an upgrade that did not end.
+
+    Raises NotPossible, and as `start`.
+    """
     with locked(directory, "rollback", check=False) as deployment, engine_work(deployment, "rollback", reporter):
-        if last_good(deployment) is None:
+        upgrade = unfinished_upgrade(deployment)
+        if upgrade is None and last_good(deployment) is None:
             raise NotPossible(
                 "no settings to restore: this deployment has not had a good start yet",
                 hint="`dflash-deploy up` starts it",
             )
-        rows = changes(deployment)
+        rows = changes(deployment) if upgrade is None else differences(upgrade, deployment, back=True)
         if rows:
             deployment.with_values({row.name: row.good for row in rows})
+        if upgrade is not None:
+            settle_upgrade(deployment, upgrade, kept=False)
         for row in rows:
             reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
         restored = Deployment.existing(directory)

@@ -15,6 +15,7 @@ from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
+from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
 
 PROGRESS = "progress"
@@ -61,10 +62,12 @@ CORE: Mapping[str, CommandData] = {
     "explain": CommandData((explaining.ExplainData, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),
+    "upgrade": CommandData((Upgraded,)),
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),
     "models show": CommandData((listing.ModelsShowData,)),
+    "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),

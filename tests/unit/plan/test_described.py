@@ -1,6 +1,5 @@
 """Entries of models that the catalog does not have, from config.json and GGUF headers."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
