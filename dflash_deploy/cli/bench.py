@@ -36,9 +36,16 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
+    from dflash_deploy.bench.agent_figures import Stage
     from dflash_deploy.bench.figures import Beside, Row, Speculation
+    from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.bench import Benchmark, BenchTarget
 
+
+CONCURRENCY = "1,2,4,8"
+
+MOST_AGENTS = 256
+"""Conversations whose histories this command keeps in memory."""
 
 Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
 Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
@@ -49,18 +56,23 @@ Shared = Annotated[
 ]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
 Blocks = Annotated[bool, typer.Option("--blocks", help="Also print each measurement as `vllm bench serve` does.")]
+Agents = Annotated[
+    int | None, typer.Option(min=1, max=MOST_AGENTS, help="Measure conversations of this many coding agents instead.")
+]
+Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --agents; default: what fits, 20 at most.")]
+Context = Annotated[int | None, typer.Option(min=1, help="Tokens that --agents grow to; default: MAX_MODEL_LEN.")]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
 @command(
     starts_over=True,
-    examples=("bench --baseline --share result.json", "bench --workload code,chat --concurrency 1,8 --save run.json"),
+    examples=("bench --baseline --share result.json", "bench --agents 4 --baseline --report agents.html"),
 )
 def bench(
     directory: Directory = HERE,
     workload: Workload = "",
     prompts: Prompts = None,
-    concurrency: Concurrency = "1,2,4,8",
+    concurrency: Concurrency = CONCURRENCY,
     requests: Requests = None,
     repeats: Repeats = 1,
     warmup: Warmup = None,
@@ -74,6 +86,9 @@ def bench(
     key_file: KeyFile = None,
     model: Name = None,
     replica: Replica = None,
+    agents: Agents = None,
+    turns: Turns = None,
+    context: Context = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
     share: Shared = None,
@@ -82,7 +97,7 @@ def bench(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Each workload runs at each concurrency."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance: workloads at each concurrency, or agents' conversations."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
@@ -90,6 +105,8 @@ def bench(
     from dflash_deploy.operations.bench import deployed, remote
 
     numbers = concurrency_of(concurrency)
+    others = (workload, prompts, requests, warmup, mtp, min_speedup, share, blocks, concurrency != CONCURRENCY)
+    _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, share, report)):
@@ -102,13 +119,16 @@ def bench(
         )
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
+    limits = Limits(max_tokens, temperature, thinking)
+    if agents is not None:
+        return _agents(target, (agents, turns, context), limits, repeats, save, report)
     load = os.getloadavg()[0]
     done = run_bench(
         target,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=numbers,
-        limits=Limits(max_tokens, temperature, thinking),
+        limits=limits,
         requests=requests,
         repeats=repeats,
         warmup=warmup,
@@ -120,6 +140,72 @@ def bench(
     )
     shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
+
+
+def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
+    """Refuse options that do not belong together: `sizes` of conversations, `others` of the other measurement."""
+    if sizes and not agents:
+        raise BadInput("--turns and --context belong to --agents", hint="add --agents 4")
+    if agents and others:
+        raise BadInput(
+            "--agents has its own workload",
+            hint="it goes with --turns, --context, --repeats, --max-tokens, --baseline, --save and --report",
+        )
+
+
+def _agents(
+    target: BenchTarget,
+    sizes: tuple[int, int | None, int | None],
+    limits: Limits,
+    repeats: int,
+    save: Path | None,
+    report: Path | None,
+) -> Report:
+    """The conversations of `--agents`; `sizes` are their number, turns and context."""
+    from dflash_deploy.operations.bench_agents import bench_agents
+
+    agents, turns, context = sizes
+    done = bench_agents(
+        target,
+        agents=agents,
+        turns=turns,
+        context=context,
+        limits=limits,
+        repeats=repeats,
+        save=save,
+        report=report,
+        reporter=terminal(),
+    )
+    shown: tuple[Shown, ...] = (
+        _stages("turn", done.turns),
+        "",
+        _stages("context", done.contexts),
+        "",
+        "medians over requests; prompt and cached in tokens, TTFT p50 / p95; speed-up with the prompt; memory in MiB",
+        *(f"verdict    {line}" for line in done.verdicts),
+        *(f"wrote {file}" for file in (save, report) if file),
+    )
+    return Report(done.document(), shown, failure=done.failure)
+
+
+def _stages(name: str, stages: Sequence[Stage]) -> Grid:
+    drawn = Grid(
+        name, "drafts", "prompt", "cached", "TTFT ms", "tokens/s", "speed-up", "length", "queue", "memory", "failed"
+    )  # fmt: skip
+    for one in stages:
+        drawn.add_row(
+            f"{one.at:,}",
+            {True: "on", False: "off", None: "?"}[one.drafter],
+            "-" if one.prompt_tokens is None else f"{one.prompt_tokens:,.0f}",
+            "-" if one.cached_share is None else f"{100 * one.cached_share:.0f} %",
+            "-" if one.ttft_ms is None else f"{one.ttft_ms:.0f} / {one.ttft_p95_ms:.0f}",
+            *("-" if value is None else f"{value:.2f}" for value in (one.tokens_per_s, one.speedup)),
+            f"{one.acceptance_length:.2f}" if one.acceptance_length else "-",
+            "-" if one.waiting is None else str(one.waiting),
+            "-" if one.memory_bytes is None else f"{one.memory_bytes / 2**20:,.0f}",
+            str(one.failed),
+        )
+    return drawn
 
 
 def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.operations import connect, described, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
+from dflash_deploy.operations.bench_agents import AgentsBenchmark
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
@@ -53,7 +54,7 @@ CORE: Mapping[str, CommandData] = {
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData,)),
+    "bench": CommandData((measuring.BenchData, AgentsBenchmark)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),

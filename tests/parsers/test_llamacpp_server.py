@@ -229,6 +229,22 @@ def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:
     assert drafts(served)
 
 
+def test_bench_measures_conversations_of_agents(served: Path) -> None:
+    told = ("--agents", "2", "--turns", "2", "--max-tokens", "8", "--report", "agents.html", "--json")
+    data = dflash("bench", *told, at=served).succeeded().document["data"]
+    first, second = data["turns"]
+    assert (first["requests"], second["requests"], second["failed"]) == (2, 2, 0)
+    assert 1000 < first["prompt_tokens"] < second["prompt_tokens"] < 2048
+    # the second turn found the first one in the prefix cache
+    assert second["cached_share"] > 0.8 * first["prompt_tokens"] / second["prompt_tokens"]
+    assert second["acceptance_length"] >= 1
+    assert second["memory_bytes"] > 2**20
+    assert "<svg" in (served / "agents.html").read_text()
+    ran = dflash("bench", "--agents", "2", "--context", "4096", at=served)
+    assert ran.code is ExitCode.USAGE
+    assert "--context 2048 fits" in ran.err
+
+
 def drafts(directory: Path) -> bool:
     """Whether the engine drafts for an answer."""
     with connect(directory) as endpoint:
