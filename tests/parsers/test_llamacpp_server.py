@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,8 @@ def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
     assert {check["status"] for check in checks.values()} == {"passed", "skipped"}
     assert "llamacpp:" in checks["metrics"]["got"]
     assert checks["vision"]["got"].count("The image is ") == 3
+    new, read = re.findall(r"(\d+) of them new, read (\d+)", checks["turns"]["got"])[0]
+    assert int(read) <= int(new) + 16
     assert checks["size"]["got"] == "refused with 400, the body with 413"
     assert checks["drafts"]["got"].startswith("good: acceptance length")
     assert "first draft token accepted" in checks["drafts"]["got"]
