@@ -8,6 +8,8 @@ a token has is measured at the endpoint, and each answer corrects it.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -230,6 +232,25 @@ class AgentLoad:
                 done.append(TurnLoad(turn + 1, tuple(answers), before, self.read(), queue, self.memory()))
                 show(done[-1])
         return done
+
+    def endless(self, seed: str, heard: Callable[[float, int, TimedCompletion], bool]) -> None:
+        """One conversation of each agent after another, until `heard` is true.
+
+        It gets the moment of the request (`time.perf_counter`), its turn and its answer.
+        """
+        asyncio.run(self._endless(seed, heard))
+
+    async def _endless(self, seed: str, heard: Callable[[float, int, TimedCompletion], bool]) -> None:
+        async def agent(number: int) -> None:
+            for talk in itertools.count():
+                one = AgentConversation(self.shape, f"{seed} {talk}", number, self.characters)
+                while one.turn < self.shape.turns:
+                    answer = await self.ask(session, one)
+                    if heard(time.perf_counter() - answer.seconds, one.turn, answer):
+                        return
+
+        async with self.endpoint.async_session(self.agents) as session:
+            await asyncio.gather(*map(agent, range(self.agents)))
 
     async def _watch(self) -> int | None:
         """The longest queue until it is cancelled; `None` without counters."""

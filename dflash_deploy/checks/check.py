@@ -92,7 +92,8 @@ class EndpointUnderTest:
     `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
     that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
     are in tokens. `prefix_caching` is ENABLE_PREFIX_CACHING; `None` leaves it to the engine. `acceptance` is the
-    published acceptance of target and draft model. `baseline` provides an endpoint without a drafter. `explain` gives a hint for a request that the engine refuses or fails at.
+    published acceptance of target and draft model. `baseline` provides an endpoint without a drafter.
+    `explain` gives a hint for a request that the engine refuses or fails at.
     """
 
     endpoint: Endpoint

@@ -89,8 +89,9 @@ class ToolCall:
 class Completion:
     """One completion. `chunks` counts streamed chunks, 1 without streaming; times are in seconds since the request.
 
-    `cached_tokens` of the prompt were in the prefix cache; `None` if the server does not say it. `logprobs` is the API's field of that name, if requested. For a stream, `completion_tokens` is 0 if usage is
-    missing, and `ended` is whether [DONE] came. `drafted` are the drafts of this answer, which only llama.cpp reports.
+    `cached_tokens` of the prompt were in the prefix cache; `None` if the server does not say it. `logprobs` is the
+    API's field of that name, if requested. For a stream, `completion_tokens` is 0 if usage is missing, and `ended`
+    is whether [DONE] came. `drafted` are the drafts of this answer, which only llama.cpp reports.
     """
 
     text: str

@@ -6,6 +6,7 @@ from typing import Annotated, NotRequired
 
 from pydantic import Field
 
+from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds, Share
 
@@ -27,6 +28,8 @@ class TestData(DocumentedDict):
     """Acceptance length of each of several engines, by its name such as `engine 1`."""
     tokens_per_second: Rate | None
     """Tokens per second of one request, prompt included; null if it was not measured."""
+    soak: NotRequired[list[SoakSample]]
+    """The engine during the load of `--soak`, whose verdicts are the checks."""
 
 
 class BenchMeasuredData(DocumentedDict):
