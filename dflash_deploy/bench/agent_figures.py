@@ -72,6 +72,36 @@ class Stage(Documented):
     """Cached tokens as a share of the prompts of the turn before."""
 
 
+STAGE_COLUMNS = ("drafts", "prompt", "cached", "TTFT ms", "tokens/s", "speed-up", "length", "queue", "MiB", "failed")
+"""The columns of `stage_cells`, after the turn or the context."""
+
+STAGE_UNITS = (
+    "Medians over requests: tokens of the prompt and their share in the prefix cache, TTFT p50 / p95, tokens/s of one "
+    "request after its first token, speed-up of the whole answer; host memory in MiB"
+)
+
+
+def stage_cells(one: Stage) -> tuple[str, ...]:
+    """A stage as texts of a table."""
+
+    def text(value: float | None, form: str, factor: float = 1) -> str:
+        return "-" if value is None else format(value * factor, form)
+
+    return (
+        f"{one.at:,}",
+        {True: "on", False: "off", None: "?"}[one.drafter],
+        text(one.prompt_tokens, ",.0f"),
+        text(one.cached_share, ".0%"),
+        f"{text(one.ttft_ms, ',.0f')} / {text(one.ttft_p95_ms, ',.0f')}",
+        text(one.tokens_per_s, ".1f"),
+        text(one.speedup, ".2f"),
+        text(one.acceptance_length, ".2f"),
+        text(one.waiting, "d"),
+        text(one.memory_bytes, ",.0f", 2**-20),
+        str(one.failed),
+    )
+
+
 def stage_of(at: int, turns: Sequence[TurnLoad], speculation: Speculation, before: TurnLoad | None = None) -> Stage:
     """The figures of turns; `before` is the turn before a single one."""
     asked = [request for one in turns for request in one.requests]

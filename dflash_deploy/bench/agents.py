@@ -55,7 +55,7 @@ WATCH_S = 0.5
 
 
 @dataclass(frozen=True)
-class Shape:
+class AgentShape:
     """How long conversations become: `context` tokens after `turns` answers of at most `answer` tokens."""
 
     context: int
@@ -75,9 +75,9 @@ class Shape:
         return min(LARGEST_SYSTEM, int(self.longest * SYSTEM_SHARE))
 
 
-def shape_for(context: int, turns: int | None, answer: int, *, pictures: bool) -> Shape:
+def shape_for(context: int, turns: int | None, answer: int, *, pictures: bool) -> AgentShape:
     """The conversations that fit a context; without `turns`, as many as fit. Raises BadInput if they do not fit."""
-    one = Shape(context, 1, answer, pictures)
+    one = AgentShape(context, 1, answer, pictures)
     fit = min((one.longest - one.system) // (answer + 2 * LEAST_NEW), MOST_TURNS if turns is None else turns)
     if fit < 2 or (turns is not None and fit < turns):
         wanted = max(turns or 2, 2)
@@ -85,7 +85,7 @@ def shape_for(context: int, turns: int | None, answer: int, *, pictures: bool) -
             f"{wanted} turns with answers of {answer} tokens do not fit a context of {context} tokens",
             hint=f"--turns {fit} fits" if fit >= 2 else "use shorter answers (--max-tokens), or a longer context",
         )
-    return Shape(context, fit, answer, pictures)
+    return AgentShape(context, fit, answer, pictures)
 
 
 @cache
@@ -118,7 +118,7 @@ def characters_per_token(endpoint: Endpoint) -> float:
 class AgentConversation:
     """One agent: what it sends in each turn, given what it got before. `agent` counts from 0."""
 
-    def __init__(self, shape: Shape, seed: str, agent: int, characters: float) -> None:
+    def __init__(self, shape: AgentShape, seed: str, agent: int, characters: float) -> None:
         self._shape, self._characters, self._seed = shape, characters, f"{seed} {agent}"
         self._random = Random(self._seed)  # noqa: S311 - the same in each run
         tools = text_of("tools", seed, int(shape.system * characters))
@@ -185,7 +185,7 @@ class AgentLoad:
 
     endpoint: Endpoint
     agents: int
-    shape: Shape
+    shape: AgentShape
     limits: Limits
     memory: Callable[[], int | None]
     characters: float = field(init=False)

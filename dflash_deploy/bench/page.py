@@ -419,27 +419,20 @@ AGENT_PLOTS = (
 )
 """Title, property, unit and factor of each plot of agents' conversations."""
 
-AGENT_COLUMNS = (
-    "at", "drafts", "requests", "failed", "prompt tokens", "cached", "TTFT p50", "p95", "tokens/s", "with prompt",
-    "speed-up", "length", "queue", "MiB",
-)  # fmt: skip
 
-
-def agents_page(data: Mapping[str, Any]) -> str:
-    """The report of the `data` of `bench --agents --json`."""
-    measured = data["measured"]
+def agents_page(
+    measured: Mapping[str, Any], verdicts: Sequence[str], stages: Mapping[str, tuple[Rows, Sequence[Sequence[str]]]]
+) -> str:
+    """The report of `bench --agents`: for `turn` and `context` the rows of its JSON, and a table with its head."""
     how = (
         f"{measured['agents']} agents, {measured['turns']} turns, up to {measured['context']:,} tokens of context and "
         f"{measured['max_tokens']} of an answer, repeats {measured['repeats']}. The agents share a system prompt, read "
-        "a file in each turn, and begin each turn together, up to two seconds apart. Figures are medians over requests."
+        "a file in each turn, and begin each turn together, up to two seconds apart."
     )
-    body = [f"<p>{escape(_of(measured))}</p>", *(f'<p class="lead">{escape(one)}.</p>' for one in data["verdicts"])]
-    for places, title, rows in (("turn", "By turn", data["turns"]), ("context", "By context length", data["contexts"])):
-        drawn = "".join(_agent_plots(places, rows))
-        cells = [[_cell(cell) for cell in _agent_cells(row)] for row in rows]
-        body.append(
-            f'<section><h2>{title}</h2><div class="plots">{drawn}</div>{table(title, AGENT_COLUMNS, cells)}</section>'
-        )
+    body = [f"<p>{escape(_of(measured))}</p>", *(f'<p class="lead">{escape(one)}.</p>' for one in verdicts)]
+    for place, (rows, (head, *cells)) in stages.items():
+        drawn, title = "".join(_agent_plots(place, rows)), f"By {place}"
+        body.append(f'<section><h2>{title}</h2><div class="plots">{drawn}</div>{table(title, head, cells)}</section>')
     return html_page(f"{measured['model']}: conversations of agents", "".join([*body, f"<p>{escape(how)}</p>"]))
 
 
@@ -453,26 +446,6 @@ def _agent_plots(places: str, rows: Rows) -> Iterator[str]:
         ]  # fmt: skip
         if shown := [one for one in found if one.points]:
             yield lines(title, places, unit, shown, reference=1.0 if field == "speedup" else None)
-
-
-def _agent_cells(row: Mapping[str, Any]) -> list[object]:
-    cached, size = row["cached_share"], row["memory_bytes"]
-    return [
-        row["at"],
-        {True: "on", False: "off", None: "unknown"}[row["drafter"]],
-        row["requests"],
-        row["failed"],
-        row["prompt_tokens"],
-        None if cached is None else f"{100 * cached:.0f} %",
-        row["ttft_ms"],
-        row["ttft_p95_ms"],
-        row["tokens_per_s"],
-        row["answer_tokens_per_s"],
-        row["speedup"],
-        row["acceptance_length"],
-        row["waiting"],
-        None if size is None else f"{size / 2**20:,.0f}",
-    ]
 
 
 def _names(rows: Rows) -> list[str]:

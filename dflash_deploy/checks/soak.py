@@ -1,4 +1,4 @@
-"""What a long load shows: leaks, stalls, lost sequence slots, dead drafts, errors, and answers that become slower.
+"""What a long load shows: leaks, stalls, lost sequences, dead drafts, errors, and answers that become slower.
 
 Each decision is a function of samples and requests, without a clock. A slope is fitted to the medians of blocks of the
 last half of the time: caches fill first, and neighbouring samples are not independent.
@@ -26,7 +26,7 @@ LEAST_S = 120.0
 """Seconds of a load below which no slope is fitted."""
 
 GROWS = 0.01
-"""Share of its level by which memory must grow in an hour, at the least, to be a leak."""
+"""Share of its level by which memory must grow in an hour to be a leak."""
 
 STALL_S, SLOWER = 5.0, 3.0
 """Seconds without a token that are a stall, unless the 95th percentile of TTFT is this multiple of a third of them."""
@@ -111,7 +111,7 @@ def soak_checks(load: SoakLoad) -> Iterator[CheckResult]:
     yield _leak("GPU memory", load, lambda one: one.gpu_bytes, MIB, "MiB")
     yield _leak("open files", load, lambda one: one.files, 1, "files")
     yield _leak("processes", load, lambda one: one.processes, 1, "processes")
-    yield _slots(load)
+    yield _sequences(load)
     yield _blocks(load)
     yield _drafts(load)
     yield _stalls(load)
@@ -167,9 +167,9 @@ def _leak(
     return _result(name, "failed" if leaks else "passed", asked, said, hint)
 
 
-def _slots(load: SoakLoad) -> CheckResult:
+def _sequences(load: SoakLoad) -> CheckResult:
     """Requests that the engine believes to run without any client, or fewer at once than before though some wait."""
-    name, asked = "slots", "requests that run, while others wait and after the load"
+    name, asked = "sequences", "requests that run, while others wait and after the load"
     if load.after.running is None or load.before.running is None:
         return _result(name, "skipped", asked, "the engine does not report running requests")
     hint = "the engine loses sequences: restart it, and report it with `dflash-deploy logs`"

@@ -36,7 +36,6 @@ from dflash_deploy.errors import BadInput
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.bench.agent_figures import Stage
     from dflash_deploy.bench.figures import Beside, Row, Speculation
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.bench import Benchmark, BenchTarget
@@ -162,6 +161,7 @@ def _agents(
     report: Path | None,
 ) -> Report:
     """The conversations of `--agents`; `sizes` are their number, turns and context."""
+    from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS, stage_cells
     from dflash_deploy.operations.bench_agents import bench_agents
 
     agents, turns, context = sizes
@@ -176,36 +176,15 @@ def _agents(
         report=report,
         reporter=terminal(),
     )
-    shown: tuple[Shown, ...] = (
-        _stages("turn", done.turns),
-        "",
-        _stages("context", done.contexts),
-        "",
-        "medians over requests; prompt and cached in tokens, TTFT p50 / p95; speed-up with the prompt; memory in MiB",
-        *(f"verdict    {line}" for line in done.verdicts),
-        *(f"wrote {file}" for file in (save, report) if file),
-    )
+    grids = []
+    for place, stages in (("turn", done.turns), ("context", done.contexts)):
+        grids.append(Grid(place, *STAGE_COLUMNS))
+        for stage in stages:
+            grids[-1].add_row(*stage_cells(stage))
+    verdicts = (f"verdict    {line}" for line in done.verdicts)
+    files = (f"wrote {file}" for file in (save, report) if file)
+    shown: tuple[Shown, ...] = (grids[0], "", grids[1], "", STAGE_UNITS, *verdicts, *files)
     return Report(done.document(), shown, failure=done.failure)
-
-
-def _stages(name: str, stages: Sequence[Stage]) -> Grid:
-    drawn = Grid(
-        name, "drafts", "prompt", "cached", "TTFT ms", "tokens/s", "speed-up", "length", "queue", "memory", "failed"
-    )  # fmt: skip
-    for one in stages:
-        drawn.add_row(
-            f"{one.at:,}",
-            {True: "on", False: "off", None: "?"}[one.drafter],
-            "-" if one.prompt_tokens is None else f"{one.prompt_tokens:,.0f}",
-            "-" if one.cached_share is None else f"{100 * one.cached_share:.0f} %",
-            "-" if one.ttft_ms is None else f"{one.ttft_ms:.0f} / {one.ttft_p95_ms:.0f}",
-            *("-" if value is None else f"{value:.2f}" for value in (one.tokens_per_s, one.speedup)),
-            f"{one.acceptance_length:.2f}" if one.acceptance_length else "-",
-            "-" if one.waiting is None else str(one.waiting),
-            "-" if one.memory_bytes is None else f"{one.memory_bytes / 2**20:,.0f}",
-            str(one.failed),
-        )
-    return drawn
 
 
 def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:

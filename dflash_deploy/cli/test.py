@@ -31,7 +31,12 @@ Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:
 Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 Soak = Annotated[
     float | None,
-    typer.Option(min=0.1, max=10_080, help="Instead: load of --soak MINUTES, then leaks, stalls, lost slots, drafts."),
+    typer.Option(
+        min=0.1,
+        max=10_080,
+        metavar="MINUTES",
+        help="Instead put it under load, then look for leaks, stalls, dead drafts.",
+    ),
 ]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
 

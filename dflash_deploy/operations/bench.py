@@ -466,7 +466,7 @@ def bench(
         rows=tuple(rows),
         published=tuple(_published(target, rows)),
         failure=missed(rows, min_speedup, ours=target.plan is not None),
-        measured={**target.description, **_circumstances(sweep)},
+        measured={**target.description, **circumstances(limits, repeats)},
         workloads=described(sweep.workloads),
     )
     _write(done, target, save, report)
@@ -476,14 +476,15 @@ def bench(
     return done
 
 
-def _circumstances(sweep: Sweep) -> dict[str, object]:
+def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
+    """How a measurement that just ended was made."""
     return {
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "version": __version__,
-        "max_tokens": sweep.limits.max_tokens,
-        "temperature": sweep.limits.temperature,
-        "thinking": sweep.limits.thinking,
-        "repeats": sweep.repeats,
+        "max_tokens": limits.max_tokens,
+        "temperature": limits.temperature,
+        "thinking": limits.thinking,
+        "repeats": repeats,
     }
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from dflash_deploy import __version__
-from dflash_deploy.bench.agent_figures import Stage, agent_verdicts, by_context, by_turn, with_baseline
-from dflash_deploy.bench.agents import AgentLoad, Shape, TurnLoad, shape_for
+from dflash_deploy.bench.agent_figures import (
+    STAGE_COLUMNS,
+    STAGE_UNITS,
+    Stage,
+    agent_verdicts,
+    by_context,
+    by_turn,
+    stage_cells,
+    with_baseline,
+)
+from dflash_deploy.bench.agents import AgentLoad, AgentShape, TurnLoad, shape_for
 from dflash_deploy.bench.figures import PARTS, Speculation
 from dflash_deploy.bench.page import agents_page
 from dflash_deploy.bench.workload import Limits
@@ -19,9 +26,9 @@ from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.files import check_output, write_output
-from dflash_deploy.document import Count, Documented, Hidden, Keywords
+from dflash_deploy.document import as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady
-from dflash_deploy.operations.bench import LIMITS, BenchTarget, warn_of_waiting
+from dflash_deploy.operations.bench import LIMITS, BenchTarget, circumstances, warn_of_waiting
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
@@ -30,61 +37,32 @@ SEED = "agents"
 
 
 @dataclass(frozen=True)
-class AgentsMeasured(Documented):
-    """What was measured, and how."""
+class AgentsBenchmark:
+    """The figures of a run by turn and by context length, and what they mean. `failure` is set if requests failed."""
 
-    model: str
-    """Name of the model in requests."""
-    settings: Mapping[str, str]
-    """The settings of `.env` that determine speed, by name; empty with `--url`."""
-    at: str
-    """When the measurement ended, such as `2026-11-22 15:04 UTC`."""
-    version: str
-    """Version of dflash-deploy."""
-    agents: Annotated[int, Keywords(minimum=1)]
-    """Conversations at the same time."""
-    turns: Annotated[int, Keywords(minimum=2)]
-    """Turns of each conversation."""
-    context: Count
-    """Tokens that a conversation grows to."""
-    max_tokens: Count
-    """Longest answer in tokens."""
-    repeats: Annotated[int, Keywords(minimum=1)]
-    """Repeats, each with texts of its own."""
-    temperature: Annotated[float, Keywords(minimum=0)]
-    """Temperature of sampling; 0 is greedy."""
-    thinking: bool
-    """Whether the model may think."""
-    endpoint: str | None = None
-    """URL of the endpoint, if it was named with `--url`."""
-    profile: str | None = None
-    """Name of the hardware profile. Missing with `--url`, as are pair, engine and runtime."""
-    pair: str | None = None
-    """Name of the model: a target with its drafter."""
-    engine: str | None = None
-    """Engine and its version."""
-    runtime: str | None = None
-    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-    baseline_url: str | None = None
-    """URL of the endpoint that was measured without speculative decoding, if it was named with `--baseline-url`."""
-    cores: Count | None = None
-    """Processor cores of the engine, if several engines share those of the machine."""
-
-
-@dataclass(frozen=True)
-class AgentsBenchmark(Documented):
-    """The result of `bench --agents`. `--save` writes the same `data`."""
-
-    measured: AgentsMeasured
-    """What was measured, and how."""
+    measured: Mapping[str, object]
     turns: Sequence[Stage]
-    """Figures of each turn, over all agents."""
     contexts: Sequence[Stage]
-    """The same figures by the length of the prompt."""
     verdicts: Sequence[str]
-    """What the figures mean, one line each."""
-    failure: Hidden[BenchmarkMissed | None] = None
-    """Why the run failed, if requests did."""
+    failure: BenchmarkMissed | None
+
+    def document(self) -> dict[str, Any]:
+        """The `data` of `bench --agents --json`."""
+        return {
+            "measured": self.measured,
+            "turns": [one.document() for one in self.turns],
+            "contexts": [one.document() for one in self.contexts],
+            "verdicts": list(self.verdicts),
+        }
+
+    def page(self) -> str:
+        """The report as HTML."""
+        stages = {"turn": self.turns, "context": self.contexts}
+        parts = {
+            place: (as_document(rows), [(place, *STAGE_COLUMNS), *map(stage_cells, rows)])
+            for place, rows in stages.items()
+        }
+        return agents_page(self.measured, (*self.verdicts, STAGE_UNITS), parts)
 
 
 @dataclass(frozen=True)
@@ -112,7 +90,7 @@ def bench_agents(
     """
     for file in filter(None, (save, report)):
         check_output(file)
-    known: list[Shape] = []
+    known: list[AgentShape] = []
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
         if not known:
@@ -131,29 +109,24 @@ def bench_agents(
     shape = known[0]
     done = _benchmark(
         halves,
-        AgentsMeasured(
-            **target.description,  # type: ignore[arg-type]
-            at=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            version=__version__,
-            agents=agents,
-            turns=shape.turns,
-            context=shape.context,
-            max_tokens=limits.max_tokens,
-            repeats=repeats,
-            temperature=limits.temperature,
-            thinking=limits.thinking,
-        ),
+        {
+            **target.description,
+            **circumstances(limits, repeats),
+            "agents": agents,
+            "turns": shape.turns,
+            "context": shape.context,
+        },
         target,
     )
     if save:
         whole = {"schema": SCHEMA, "command": "bench", "data": done.document()}
         write_output(save, target.redact(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
     if report:
-        write_output(report, target.redact(agents_page(done.document())))
+        write_output(report, target.redact(done.page()))
     return done
 
 
-def _benchmark(halves: Sequence[_Half], measured: AgentsMeasured, target: BenchTarget) -> AgentsBenchmark:
+def _benchmark(halves: Sequence[_Half], measured: Mapping[str, object], target: BenchTarget) -> AgentsBenchmark:
     def stages(make: Any) -> list[Stage]:
         parts: dict[bool, list[Stage]] = {False: [], True: []}
         for half in halves:

@@ -6,6 +6,7 @@ from typing import Annotated, NotRequired
 
 from pydantic import Field
 
+from dflash_deploy.bench.agent_figures import Stage
 from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds, Share
@@ -65,6 +66,25 @@ class BenchMeasuredData(DocumentedDict):
     """Whether the model may think."""
     max_tokens: Positive
     """Longest answer in tokens, unless a prompt has its own length."""
+    agents: NotRequired[Positive]
+    """Conversations at the same time, with `--agents`."""
+    turns: NotRequired[Positive]
+    """Turns of each conversation, with `--agents`."""
+    context: NotRequired[Positive]
+    """Tokens that a conversation grows to, with `--agents`."""
+
+
+class AgentsData(DocumentedDict):
+    """The result of `bench --agents`. `--save` writes the same `data`."""
+
+    measured: BenchMeasuredData
+    """What was measured, and how."""
+    turns: list[Stage]
+    """Figures of each turn, over all agents."""
+    contexts: list[Stage]
+    """The same figures by the length of the prompt."""
+    verdicts: list[str]
+    """What the figures mean, one line each."""
 
 
 class WorkloadData(DocumentedDict):

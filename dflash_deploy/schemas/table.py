@@ -9,7 +9,6 @@ from typing import Any
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.operations import connect, described, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
-from dflash_deploy.operations.bench_agents import AgentsBenchmark
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
@@ -54,7 +53,7 @@ CORE: Mapping[str, CommandData] = {
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData, AgentsBenchmark)),
+    "bench": CommandData((measuring.BenchData, measuring.AgentsData)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),

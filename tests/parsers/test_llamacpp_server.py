@@ -31,6 +31,7 @@ from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
 from tests.support.manifests import kubectl
 from tests.support.onlooker import seen_by_another_user
+from tests.support.schemas import data_problems
 
 GGUF = asset("models/tiny/gguf")
 PROMPTS = asset("models/tiny/prompts.jsonl")
@@ -246,6 +247,28 @@ def test_bench_measures_conversations_of_agents(served: Path) -> None:
     ran = dflash("bench", "--agents", "2", "--context", "4096", at=served)
     assert ran.code is ExitCode.USAGE
     assert "--context 2048 fits" in ran.err
+
+
+def test_a_short_soak_finds_nothing_in_the_real_engine(served: Path) -> None:
+    document = dflash("test", "--soak", "0.1", "--json", at=served).succeeded().document
+    checks = {check["name"]: check["status"] for check in document["data"]["checks"]}
+    assert {name for name, status in checks.items() if status == "passed"} >= {
+        "errors",
+        "sequences",
+        "drafts",
+        "stalls",
+    }
+    assert "failed" not in checks.values()
+    samples = document["data"]["soak"]
+    assert len(samples) > 3
+    for one in samples:
+        assert one["memory_bytes"] > 2**20
+        # supervisor, gateway and engine
+        assert one["processes"] == 3
+        assert one["files"] > 10
+    assert max(one["running"] for one in samples) == 2
+    assert max(one["waiting"] for one in samples) > 0
+    assert data_problems("test", document["data"]) == []
 
 
 def drafts(directory: Path) -> bool:

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.bench.agent_figures import agent_verdicts, by_context, by_turn, stage_of, with_baseline
-from dflash_deploy.bench.agents import PICTURE_TOKENS, AgentConversation, Shape, TurnLoad, shape_for, text_of
-from dflash_deploy.bench.page import agents_page
+from dflash_deploy.bench.agent_figures import agent_verdicts, by_context, by_turn, stage_cells, stage_of, with_baseline
+from dflash_deploy.bench.agents import PICTURE_TOKENS, AgentConversation, AgentShape, TurnLoad, shape_for, text_of
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.errors import BadInput
-from dflash_deploy.operations.bench_agents import AgentsBenchmark, AgentsMeasured
+from dflash_deploy.operations.bench_agents import AgentsBenchmark
 from dflash_deploy.serve.engines.counters import SpecCounters
+from tests.support.measured import document
 from tests.support.schemas import data_problems
 
 CHARACTERS = 3.0
@@ -25,7 +25,7 @@ def size_of(messages: list[Any]) -> int:
     return int(sum(map(len, parts)) / CHARACTERS)
 
 
-def prompts_of(agent: int, shape: Shape, answer: str = "short. ") -> list[list[Any]]:
+def prompts_of(agent: int, shape: AgentShape, answer: str = "short. ") -> list[list[Any]]:
     one, sent = AgentConversation(shape, "seed", agent, CHARACTERS), []
     for _ in range(shape.turns):
         sent.append(list(one.body("m", Limits())["messages"]))  # type: ignore[call-overload]
@@ -140,10 +140,11 @@ def test_falling_acceptance_and_growing_memory_are_named_without_a_baseline() ->
 
 def test_the_document_fits_its_schema_and_the_page_plots_it() -> None:
     turns, contexts = stages([3, 2])
-    how = AgentsMeasured("m", {}, "2026-11-27", "0.1.0", 2, 2, 4096, 64, 1, 0.0, thinking=False)
-    data = AgentsBenchmark(how, turns, contexts, ("drafts <pay>",)).document()
-    assert data_problems("bench", data) == []
-    page = agents_page(data)
+    how = {**document()["measured"], "agents": 2, "turns": 2, "context": 4096}
+    done = AgentsBenchmark(how, turns, contexts, ("drafts <pay>",), None)
+    assert data_problems("bench", done.document()) == []
+    page = done.page()
     for row in (*turns, *contexts):
-        assert f'data-x="{row.at}" data-y="{row.answer_tokens_per_s and row.tokens_per_s!r}"' in page
+        assert f'data-x="{row.at}" data-y="{row.tokens_per_s!r}"' in page
+        assert "<td>".join(f"{cell}</td>" for cell in stage_cells(row)) in page
     assert "drafts &lt;pay&gt;." in page
