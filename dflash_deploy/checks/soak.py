@@ -28,8 +28,8 @@ LEAST_S = 120.0
 GROWS = 0.01
 """Share of its level by which memory must grow in an hour to be a leak."""
 
-STALL_S, SLOWER = 5.0, 3.0
-"""Seconds without a token that are a stall, unless the 95th percentile of TTFT is this multiple of a third of them."""
+STALL_S, SLOWER = 5.0, 5.0
+"""Seconds without a token that are a stall, if they are also this multiple of the median of the longest silences."""
 
 LOST, ENOUGH = 0.9, 5
 """Share of the KV cache above which requests wait for memory; samples with a queue that show how many run."""
@@ -225,8 +225,7 @@ def _stalls(load: SoakLoad) -> CheckResult:
     answered = [one for one in load.requests if not one.problem]
     if not answered:
         return _result(name, "skipped", asked, "no request was answered")
-    ttfts = sorted(one.ttft for one in answered)
-    limit = max(STALL_S, SLOWER * ttfts[int(0.95 * (len(ttfts) - 1))])
+    limit = max(STALL_S, SLOWER * median(one.silent for one in answered))
     ends, count = -1.0, 0
     for at, silent in sorted((one.silent_at, one.silent) for one in answered if one.silent > limit):
         count += at > ends
