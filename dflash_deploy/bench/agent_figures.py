@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
+from itertools import pairwise
 from statistics import median
 from typing import Annotated
 
@@ -14,8 +13,7 @@ from dflash_deploy.bench.agents import TurnLoad
 from dflash_deploy.bench.figures import DRAFTER, Speculation, spread
 from dflash_deploy.bench.verdict import COSTS, PAYS
 from dflash_deploy.client.stream import TimedCompletion
-from dflash_deploy.document import Count, Documented, Hidden, Keywords
-from dflash_deploy.serve.engines.counters import SpecCounters
+from dflash_deploy.document import Count, Documented, Keywords
 
 Ratio = Annotated[float, Keywords(minimum=0)]
 
@@ -68,8 +66,6 @@ class Stage(Documented):
     """Longest queue that was seen."""
     memory_bytes: Count | None
     """Host memory of the engine afterwards."""
-    reused: Hidden[float | None] = None
-    """Cached tokens as a share of the prompts of the turn before."""
 
 
 STAGE_COLUMNS = ("drafts", "prompt", "cached", "TTFT ms", "tokens/s", "speed-up", "length", "queue", "MiB", "failed")
@@ -102,19 +98,20 @@ def stage_cells(one: Stage) -> tuple[str, ...]:
     )
 
 
-def stage_of(at: int, turns: Sequence[TurnLoad], speculation: Speculation, before: TurnLoad | None = None) -> Stage:
-    """The figures of turns; `before` is the turn before a single one."""
+def stage_of(at: int, turns: Sequence[TurnLoad], speculation: Speculation) -> Stage:
+    """The figures of turns."""
     asked = [request for one in turns for request in one.requests]
     answered = [request for request in asked if not request.problem]
-    counted, cached = _counted(turns), _cached(turns, answered)
+    cached = _cached(turns, answered)
+    counted = [one.after.drafts - one.before.drafts for one in turns if one.after and one.before]
+    drafts, accepted = sum(one.drafts for one in counted), sum(one.accepted_tokens for one in counted)
     ttft = spread([request.ttft for request in answered])
-    earlier = sum(request.prompt_tokens for request in before.requests) if before else 0
     queues = [one.waiting for one in turns if one.waiting is not None]
     sizes = [one.memory for one in turns if one.memory is not None]
     prompts = sum(request.prompt_tokens for request in answered)
     return Stage(
         at=at,
-        drafter=DRAFTER[speculation] if speculation != "unknown" else (bool(counted.drafts) if counted else None),
+        drafter=DRAFTER[speculation] if speculation != "unknown" else (bool(drafts) if counted else None),
         requests=len(answered),
         failed=len(asked) - len(answered),
         problem=next((request.problem for request in asked if request.problem), ""),
@@ -125,26 +122,14 @@ def stage_of(at: int, turns: Sequence[TurnLoad], speculation: Speculation, befor
         tokens_per_s=_middle([1 / request.tpot for request in answered if request.tpot]),
         answer_tokens_per_s=_middle([one.completion_tokens / one.seconds for one in answered if one.seconds]),
         speedup=None,
-        acceptance_length=counted.acceptance_length if counted else None,
+        acceptance_length=1 + accepted / drafts if drafts else None,
         waiting=max(queues, default=None),
         memory_bytes=sizes[-1] if sizes else None,
-        reused=cached / earlier if cached is not None and earlier else None,
     )
 
 
 def _middle(values: Sequence[float]) -> float | None:
     return float(median(values)) if values else None
-
-
-def _counted(turns: Sequence[TurnLoad]) -> SpecCounters | None:
-    """The drafts of turns; `None` if the engine does not report them."""
-    gained = [one.after.drafts - one.before.drafts for one in turns if one.after and one.before]
-    if not gained:
-        return None
-    return SpecCounters(*(reduce(add, (getattr(one, name) for one in gained)) for name in _COUNTERS))
-
-
-_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 
 
 def _cached(turns: Sequence[TurnLoad], answered: Sequence[TimedCompletion]) -> int | None:
@@ -162,14 +147,7 @@ def _cached(turns: Sequence[TurnLoad], answered: Sequence[TimedCompletion]) -> i
 
 def by_turn(loads: Sequence[Sequence[TurnLoad]], speculation: Speculation) -> list[Stage]:
     """The figures of each turn, over all repeats."""
-    return [
-        stage_of(turns[0].turn, turns, speculation, _together(before) if before else None)
-        for turns, before in zip(zip(*loads, strict=True), [(), *zip(*loads, strict=True)], strict=False)
-    ]
-
-
-def _together(turns: Sequence[TurnLoad]) -> TurnLoad:
-    return replace(turns[0], requests=tuple(request for one in turns for request in one.requests))
+    return [stage_of(turns[0].turn, turns, speculation) for turns in zip(*loads, strict=True)]
 
 
 def by_context(loads: Sequence[Sequence[TurnLoad]], speculation: Speculation) -> list[Stage]:
@@ -230,7 +208,12 @@ def _of_drafts(contexts: Sequence[Stage]) -> str:
 
 
 def _of_cache(turns: Sequence[Stage]) -> str:
-    known = [(one.at, one.reused) for one in turns if one.reused is not None]
+    """How much of the turn before a turn finds in the prefix cache."""
+    known = [
+        (one.at, one.cached_share * one.prompt_tokens / before.prompt_tokens)
+        for before, one in pairwise(turns)
+        if one.cached_share is not None and one.prompt_tokens and before.prompt_tokens
+    ]
     if not known:
         return "the prefix cache is unknown: the engine reports no cached tokens"
     lost = next(((at, reused) for at, reused in known if reused < REUSED), None)

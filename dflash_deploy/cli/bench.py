@@ -33,6 +33,7 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
@@ -59,7 +60,9 @@ Agents = Annotated[
     int | None, typer.Option(min=1, max=MOST_AGENTS, help="Measure conversations of this many coding agents instead.")
 ]
 Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --agents; default: what fits, 20 at most.")]
-Context = Annotated[int | None, typer.Option(min=1, help="Tokens that --agents grow to; default: MAX_MODEL_LEN.")]
+Context = Annotated[
+    int | None, typer.Option(min=1, help=f"Tokens that --agents grow to; default: {Settings.max_model_len}.")
+]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 

@@ -65,10 +65,8 @@ class AgentsBenchmark:
         return agents_page(self.measured, (*self.verdicts, STAGE_UNITS), parts)
 
 
-@dataclass(frozen=True)
-class _Half:
-    speculation: Speculation
-    loads: list[list[TurnLoad]]
+_Half = tuple[Speculation, list[list[TurnLoad]]]
+"""How drafts were made, and the turns of each repeat."""
 
 
 def bench_agents(
@@ -102,8 +100,12 @@ def bench_agents(
             load = AgentLoad(endpoint, agents, known[0], limits, target.memory)
         except EndpointError as problem:
             raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
-        show = _shower(reporter, PARTS[speculation])
-        return [_Half(speculation, [load.run(f"{SEED} {repeat}", show) for repeat in range(repeats)])]
+
+        def show(one: TurnLoad) -> None:
+            longest = max(request.prompt_tokens for request in one.requests)
+            reporter.note(f"turn {one.turn}, {PARTS[speculation]}: prompts of up to {longest:,} tokens")
+
+        return [(speculation, [load.run(f"{SEED} {repeat}", show) for repeat in range(repeats)])]
 
     halves = target.each(work, reporter)
     shape = known[0]
@@ -129,9 +131,9 @@ def bench_agents(
 def _benchmark(halves: Sequence[_Half], measured: Mapping[str, object], target: BenchTarget) -> AgentsBenchmark:
     def stages(make: Any) -> list[Stage]:
         parts: dict[bool, list[Stage]] = {False: [], True: []}
-        for half in halves:
-            clean = [replace(one, problem=target.redact(one.problem)) for one in make(half.loads, half.speculation)]
-            parts[half.speculation == "off"] += clean
+        for speculation, loads in halves:
+            clean = [replace(one, problem=target.redact(one.problem)) for one in make(loads, speculation)]
+            parts[speculation == "off"] += clean
         return with_baseline(parts[False], parts[True])
 
     turns, contexts = stages(by_turn), stages(by_context)
@@ -161,14 +163,3 @@ def _context(wanted: int | None, longest: int | None) -> int:
             f"a context of {wanted} tokens does not fit: the model has {longest}", hint=f"--context {longest} fits"
         )
     return wanted or longest or 0
-
-
-def _shower(reporter: Reporter, part: str) -> Any:
-    def show(one: TurnLoad) -> None:
-        rates = [1 / request.tpot for request in one.requests if not request.problem and request.tpot]
-        prompts = [request.prompt_tokens for request in one.requests if not request.problem]
-        if prompts:
-            rate = f", {sum(rates) / len(rates):.1f} tokens/s each" if rates else ""
-            reporter.note(f"turn {one.turn}, {part}: prompts of up to {max(prompts)} tokens{rate}")
-
-    return show
