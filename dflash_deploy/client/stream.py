@@ -34,6 +34,9 @@ MOST_OF_REFUSAL = 2**16
 MOST_CHUNKS = 2**20
 """Chunks of one request."""
 
+MOST_TEXT = 2**22
+"""Characters of one answer, which are kept."""
+
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Fields of a delta that contain generated text."""
 
@@ -124,6 +127,7 @@ class _Clock:
         self._usage: object = {}
         self._timings: object = {}
         self._texts: list[str] = []
+        self._size = 0
         self._timed = TimedCompletion()
 
     def read(self, line: bytes, now: float) -> None:
@@ -141,6 +145,9 @@ class _Clock:
             return
         if isinstance(text := event["choices"][0]["delta"].get("content"), str):
             self._texts.append(text)
+            self._size += len(text)
+            if self._size > MOST_TEXT:
+                raise ValueError(f"more than {MOST_TEXT} characters")
         if len(self._timed.gaps) >= MOST_CHUNKS:
             raise ValueError(f"more than {MOST_CHUNKS} chunks")
         if self._last is None:

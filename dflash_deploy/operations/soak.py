@@ -1,4 +1,4 @@
-"""`test --soak`: conversations of coding agents for some minutes, and what the engine looks like under them."""
+"""`test --soak`: conversations of coding agents for some minutes, and samples of the engine under them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.host.gpu import read_gpus
+from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.plan.result import Plan
@@ -51,12 +52,14 @@ HOPELESS = 20
 
 
 def soak(directory: Path, minutes: float, *, replica: int | None = None, reporter: Reporter = SILENT) -> Tested:
-    """Put the deployment under the load of `bench --agents` for `minutes`, and judge what the engine became.
+    """Put the deployment under the load of `bench --agents` for `minutes`, and judge what it did to the engine.
 
-    `replica`: only this one of several engines. Raises NoDeployment, SettingsRefused, EngineNotReady.
+    `replica`: only this one of several engines. Raises NoDeployment, BadInput, SettingsRefused, EngineNotReady.
     """
     deployment = Deployment.existing(directory)
-    deployment, plan = seen_as(deployment, plan_of(deployment), replica)
+    plan = plan_of(deployment)
+    refuse_other_ranks(plan)
+    deployment, plan = seen_as(deployment, plan, replica)
     with whole_endpoint(deployment, plan) as endpoint:
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         load = _Soak(deployment, plan, endpoint, minutes * 60, reporter).run()
