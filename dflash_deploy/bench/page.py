@@ -14,7 +14,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from dflash_deploy.bench.figures import PARTS, Speculation, at_concurrency, speculation_of
+from dflash_deploy.bench.figures import DRAFTER, PARTS, Speculation, at_concurrency, speculation_of
 
 WIDTH, HEIGHT = 380, 240
 LEFT, RIGHT, TOP, BOTTOM = 46, 20, 12, 36
@@ -406,6 +406,46 @@ def _how(measured: Mapping[str, Any]) -> str:
     if settings:
         parts.append(f"Settings: {settings}.")
     return "<section><h2>How it was measured</h2>" + "".join(f"<p>{escape(part)}</p>" for part in parts) + "</section>"
+
+
+AGENT_PLOTS = (
+    ("Time to the first token", "ttft_ms", "ms", 1),
+    ("Tokens of one request after its first", "tokens_per_s", "tokens/s", 1),
+    ("Speed-up by speculative decoding, prompt included", "speedup", "times", 1),
+    ("Acceptance length", "acceptance_length", "tokens", 1),
+    ("Prompt found in the prefix cache", "cached_share", "%", 100),
+    ("Longest queue", "waiting", "requests", 1),
+    ("Memory of the engine", "memory_bytes", "MiB", 2**-20),
+)
+"""Title, property, unit and factor of each plot of agents' conversations."""
+
+
+def agents_page(
+    measured: Mapping[str, Any], verdicts: Sequence[str], stages: Mapping[str, tuple[Rows, Sequence[Sequence[str]]]]
+) -> str:
+    """The report of `bench --agents`: for `turn` and `context` the rows of its JSON, and a table with its head."""
+    how = (
+        f"{measured['agents']} agents, {measured['turns']} turns, up to {measured['context']:,} tokens of context and "
+        f"{measured['max_tokens']} of an answer, repeats {measured['repeats']}. The agents share a system prompt, read "
+        "a file in each turn, and begin each turn together, up to two seconds apart."
+    )
+    body = [f"<p>{escape(_of(measured))}</p>", *(f'<p class="lead">{escape(one)}.</p>' for one in verdicts)]
+    for place, (rows, (head, *cells)) in stages.items():
+        drawn, title = "".join(_agent_plots(place, rows)), f"By {place}"
+        body.append(f'<section><h2>{title}</h2><div class="plots">{drawn}</div>{table(title, head, cells)}</section>')
+    return html_page(f"{measured['model']}: conversations of agents", "".join([*body, f"<p>{escape(how)}</p>"]))
+
+
+def _agent_plots(places: str, rows: Rows) -> Iterator[str]:
+    parts: tuple[Speculation, ...] = ("dflash", "off", "unknown")
+    for title, field, unit, factor in AGENT_PLOTS:
+        found = [
+            Series(PARTS[kind], STYLES[kind], tuple((row["at"], row[field] * factor) for row in rows
+                                                   if row["drafter"] is DRAFTER[kind] and row[field] is not None))
+            for kind in parts
+        ]  # fmt: skip
+        if shown := [one for one in found if one.points]:
+            yield lines(title, places, unit, shown, reference=1.0 if field == "speedup" else None)
 
 
 def _names(rows: Rows) -> list[str]:

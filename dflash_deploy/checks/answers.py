@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from dflash_deploy.checks.check import CheckOutcome, EndpointUnderTest, check
-from dflash_deploy.client.answers import Completion
+from dflash_deploy.checks.lengths import long_lines
+from dflash_deploy.client.answers import Completion, EndpointError
+from dflash_deploy.serve.settings import Settings
 
 LAST_NUMBER = 50
 LONG_ANSWER = 256
@@ -48,22 +52,78 @@ def text(tested: EndpointUnderTest) -> CheckOutcome:
 
 @check("turns")
 def turns(tested: EndpointUnderTest) -> CheckOutcome:
-    """Earlier turns reach the model: they make the prompt longer, and the answer repeats a word of them."""
-    code, question = f"K{secrets.randbelow(9000) + 1000}", tested.questions.text
-    single = tested.endpoint.chat(question.ask, max_tokens=tested.room)
-    if tested.questions.limits:
-        history, ask, expect = list(GREETING), question.ask, question.expect
-    else:
-        fact = {"role": "user", "content": f"My locker has the code {code}."}
-        history = [fact, {"role": "assistant", "content": "Noted."}]
-        ask, expect = "What code does my locker have? Answer with only the code.", code
-    messages = [*history, {"role": "user", "content": ask}]
-    answer = tested.endpoint.chat(ask, max_tokens=tested.room, messages=messages)
+    """Two conversations at once: earlier turns reach the model, each sees only its own, and are not read again."""
+    single = tested.endpoint.chat(tested.questions.text.ask, max_tokens=tested.room)
+    mine, other = _conversation(tested, 0), _conversation(tested, 1)
+    with ThreadPoolExecutor(2) as pool:
+        answer, beside = pool.map(lambda one: _continued(tested, *one[:2]), (mine, other))
+    history, ask, expect = mine
     asked = f"after {len(history)} messages: {ask}"
     got = f"{answer.text.strip()} ({answer.prompt_tokens} prompt tokens; a single question {single.prompt_tokens})"
     longer = answer.prompt_tokens > single.prompt_tokens
-    hint = "earlier turns do not reach the model: check proxies between client and engine"
-    return CheckOutcome(longer and expect.lower() in answer.text.lower(), asked, got, hint, of_model=longer)
+    if expect.lower() in beside.text.lower() or other[2].lower() in answer.text.lower():
+        got = f"{got}; another conversation got {beside.text.strip()[:80]}"
+        return CheckOutcome(False, asked, got, "one conversation sees another one: do not use this endpoint")
+    if not longer or expect.lower() not in answer.text.lower():
+        hint = "earlier turns do not reach the model: check proxies between client and engine"
+        return CheckOutcome(False, asked, got, hint, of_model=longer)
+    kept, said = _reused(tested)
+    hint = f"the prefix cache keeps nothing: look for the release in docs/reference/engines.md, or set {_CACHING}=off"
+    return CheckOutcome(kept, asked, f"{got}; {said}", hint)
+
+
+_Messages = Sequence[Mapping[str, str]]
+
+_CACHING = Settings.enable_prefix_caching
+
+CONVERSATION = 4096
+"""Tokens of the first turn of a conversation whose second turn must not read them again, if they fit."""
+
+READ_AGAIN = 0.35
+"""Share of the first turn that may be read again: a cache has blocks, of up to 1,000 tokens with a hybrid target."""
+
+
+def _conversation(tested: EndpointUnderTest, number: int) -> tuple[_Messages, str, str]:
+    """Return the history of a conversation, a question, and what only its answer contains."""
+    if tested.questions.limits:
+        known = tested.questions
+        return GREETING, *((known.count, str(LAST_NUMBER)) if number else (known.text.ask, known.text.expect))
+    code = f"K{secrets.randbelow(4000) + 1000 + 5000 * number}"
+    fact = {"role": "user", "content": f"My locker has the code {code}."}
+    ask = "What code does my locker have? Answer with only the code."
+    return (fact, {"role": "assistant", "content": "Noted."}), ask, code
+
+
+def _continued(tested: EndpointUnderTest, history: _Messages, ask: str) -> Completion:
+    messages = [*history, {"role": "user", "content": ask}]
+    return tested.endpoint.chat(ask, max_tokens=_room_for_long(tested), messages=messages)
+
+
+def _reused(tested: EndpointUnderTest) -> tuple[bool, str]:
+    """Return whether the second turn of a long conversation reads only what is new, and its tokens in words."""
+    if tested.prefix_caching is False:
+        return True, f"each turn reads its prompt again: {_CACHING}=off"
+    lines, _ = long_lines(tested, CONVERSATION)
+    ask = "\n".join([f"Conversation {secrets.token_hex(4)}.", *lines])
+    first = tested.endpoint.chat(ask, max_tokens=8)
+    history = ({"role": "user", "content": ask}, {"role": "assistant", "content": first.text or "Yes."})
+    before = _cached(tested)
+    second = _continued(tested, history, tested.questions.text.ask)
+    cached, after = second.cached_tokens, _cached(tested)
+    if cached is None and before is not None and after is not None:
+        cached = after - before
+    if cached is None:
+        return True, "how much a second turn reads again is unknown: the engine reports no cached tokens"
+    read, new = second.prompt_tokens - cached, second.prompt_tokens - first.prompt_tokens
+    said = f"the second turn of {second.prompt_tokens} tokens, {new} of them new, read {read}"
+    return not tested.prefix_caching or read <= new + READ_AGAIN * first.prompt_tokens, said
+
+
+def _cached(tested: EndpointUnderTest) -> int | None:
+    try:
+        return tested.endpoint.metrics().cached_tokens
+    except EndpointError:
+        return None
 
 
 @check("stream")

@@ -91,8 +91,9 @@ class EndpointUnderTest:
 
     `engine` is the expected engine, `locked` whether `dflash_deploy.serve.gateway.auth` guards it, `weights` the path
     that it loads. `drafter_thinks`: the drafter was trained on answers with thinking, which can be switched on. Lengths
-    are in tokens. `acceptance` is the published acceptance of target and draft model. `baseline` provides an
-    endpoint without a drafter. `explain` gives a hint for a request that the engine refuses or fails at.
+    are in tokens. `prefix_caching` is ENABLE_PREFIX_CACHING; `None` leaves it to the engine. `acceptance` is the
+    published acceptance of target and draft model. `baseline` provides an endpoint without a drafter.
+    `explain` gives a hint for a request that the engine refuses or fails at.
     """
 
     endpoint: Endpoint
@@ -110,6 +111,7 @@ class EndpointUnderTest:
     max_num_seqs: int | None = None
     max_body_mib: int | None = None
     trained_context: int | None = None
+    prefix_caching: bool | None = None
     acceptance: tuple[Acceptance, ...] = ()
     baseline: Baseline | None = None
     explain: Explain = no_explanation
@@ -150,6 +152,7 @@ def deployed_endpoint(
         max_num_seqs=settings.max_num_seqs,
         max_body_mib=settings.max_body_mib,
         trained_context=plan.pair.drafter.trained_context,
+        prefix_caching=settings.enable_prefix_caching,
         acceptance=tuple(family.acceptance) if plan.drafting else (),
         baseline=baseline,
         explain=explain,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from dflash_deploy.checks.check import CheckOutcome, CheckSkipped, EndpointUnderTest, check
@@ -27,7 +28,7 @@ CUT = (
 def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
     """The model reads a prompt longer than the drafter's trained context, and finds a word in its middle."""
     code = f"K{secrets.randbelow(9000) + 1000}"
-    lines, wanted = _long_lines(tested)
+    lines, wanted = long_lines(tested, int(tested.trained_context * BEYOND) if tested.trained_context else LONG_PROMPT)
     found = f"Line {len(lines) // 2}: the box holds the code {code}."
     lines[len(lines) // 2] = found
     ask = "Which code does a box hold? Answer with only the code."
@@ -35,17 +36,18 @@ def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
     answer = tested.endpoint.chat("\n".join([*lines, ask]), max_tokens=tested.room)
     asked = f"{len(lines)} lines with a code in the middle, {wanted} tokens"
     got = f"{answer.prompt_tokens} prompt tokens read, {answer.completion_tokens} answered in {answer.seconds:.1f} s"
-    after = _drafts(tested)
+    after, figures = _drafts(tested), dict[str, float]()
     if before is not None and after is not None and (length := (after - before).acceptance_length):
         got += f", acceptance length {length:.2f}"
+        figures["acceptance_length of a long prompt"] = round(length, 3)
     read = answer.prompt_tokens >= 0.9 * wanted and answer.completion_tokens > 0
     if tested.questions.limits:
-        return CheckOutcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT)
-    return CheckOutcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT, of_model=read)
+        return CheckOutcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT, figures)
+    return CheckOutcome(read and code in answer.text, asked, f"{got}: {answer.text.strip()}", CUT, figures, read)
 
 
-def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:
-    """Return lines of a long prompt and their tokens: beyond the drafter's trained context, within the target's.
+def long_lines(tested: EndpointUnderTest, wanted: int) -> tuple[list[str], int]:
+    """Return lines of a long prompt and their tokens: `wanted`, or as many as fit the context.
 
     The tokens per line are measured, since tokenizers differ.
     """
@@ -57,7 +59,6 @@ def _long_lines(tested: EndpointUnderTest) -> tuple[list[str], int]:
             f"prompts are cut: 20 and 40 lines have {few.prompt_tokens} and {more.prompt_tokens} tokens"
         )
     limit = _context(tested)
-    wanted = int(tested.trained_context * BEYOND) if tested.trained_context else LONG_PROMPT
     if limit is not None:
         wanted = min(wanted, int((limit - tested.room) * 0.9))
     # higher numbers have more digits, so there are rather a few percent too many tokens than too few
@@ -77,21 +78,28 @@ def _drafts(tested: EndpointUnderTest) -> SpecCounters | None:
 
 @check("size")
 def oversized(tested: EndpointUnderTest) -> CheckOutcome:
-    """A prompt beyond the context is refused with a reason, the next question answered, and a huge body not read."""
+    """A prompt beyond the context is refused with both lengths, its conversation continues, a huge body is not read."""
     limit = _context(tested)
     asked = f"more than {limit} words" if limit else "a prompt beyond the context"
     if limit is None:
         raise CheckSkipped(asked, "the context length is unknown")
     answers, right = [], True
+    ask = tested.questions.text.ask
+    history = [_user(ask), {"role": "assistant", "content": tested.endpoint.chat(ask, max_tokens=8).text or "Yes."}]
     try:
-        answer = tested.endpoint.chat("word and " * limit, max_tokens=8)
+        answer = tested.endpoint.chat("", max_tokens=8, messages=[*history, _user("word and " * limit)])
         answers.append(f"answered, {answer.prompt_tokens} prompt tokens")
         right = False
     except EndpointError as problem:
         answers.append(f"refused with {problem.status}")
         right = problem.status in {400, 413}
-    if unanswered := _unanswered(tested):
-        answers.append(f"the next question has no answer: {unanswered}")
+        if tested.locked and not _names_both(str(problem), limit):
+            answers.append(f"without both lengths: {problem}")
+            right = False
+    try:
+        tested.endpoint.chat("", max_tokens=8, messages=[*history, _user(ask)])
+    except EndpointError as problem:
+        answers.append(f"the next question has no answer: {problem}")
         right = False
     if tested.max_body_mib is not None:
         asked += f", and a body of {tested.max_body_mib} MiB plus 1 byte"
@@ -102,13 +110,14 @@ def oversized(tested: EndpointUnderTest) -> CheckOutcome:
     return CheckOutcome(right, asked, ", ".join(answers), hint)
 
 
-def _unanswered(tested: EndpointUnderTest) -> str:
-    """Return why a short question has no answer, empty if it has one: a refusal must not harm what follows it."""
-    try:
-        tested.endpoint.chat(tested.questions.text.ask, max_tokens=8)
-    except EndpointError as problem:
-        return str(problem)
-    return ""
+def _user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def _names_both(refusal: str, limit: int) -> bool:
+    """Return whether a refusal has the context's length, and a longer one."""
+    numbers = {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]{0,15}", refusal)}
+    return limit in numbers and max(numbers) > limit
 
 
 def _context(tested: EndpointUnderTest) -> int | None:

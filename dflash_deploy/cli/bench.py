@@ -33,12 +33,19 @@ from dflash_deploy.cli.options import (
 )
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.figures import Beside, Row, Speculation
+    from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.bench import Benchmark, BenchTarget
 
+
+CONCURRENCY = "1,2,4,8"
+
+MOST_AGENTS = 256
+"""Conversations whose histories this command keeps in memory."""
 
 Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
 Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
@@ -49,18 +56,25 @@ Shared = Annotated[
 ]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
 Blocks = Annotated[bool, typer.Option("--blocks", help="Also print each measurement as `vllm bench serve` does.")]
+Agents = Annotated[
+    int | None, typer.Option(min=1, max=MOST_AGENTS, help="Measure conversations of this many coding agents instead.")
+]
+Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --agents; default: what fits, 20 at most.")]
+Context = Annotated[
+    int | None, typer.Option(min=1, help=f"Tokens that --agents grow to; default: {Settings.max_model_len}.")
+]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
 @command(
     starts_over=True,
-    examples=("bench --baseline --share result.json", "bench --workload code,chat --concurrency 1,8 --save run.json"),
+    examples=("bench --baseline --share result.json", "bench --agents 4 --baseline --report agents.html"),
 )
 def bench(
     directory: Directory = HERE,
     workload: Workload = "",
     prompts: Prompts = None,
-    concurrency: Concurrency = "1,2,4,8",
+    concurrency: Concurrency = CONCURRENCY,
     requests: Requests = None,
     repeats: Repeats = 1,
     warmup: Warmup = None,
@@ -74,6 +88,9 @@ def bench(
     key_file: KeyFile = None,
     model: Name = None,
     replica: Replica = None,
+    agents: Agents = None,
+    turns: Turns = None,
+    context: Context = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
     share: Shared = None,
@@ -82,7 +99,7 @@ def bench(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Each workload runs at each concurrency."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance: workloads at each concurrency, or agents' conversations."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
@@ -90,6 +107,8 @@ def bench(
     from dflash_deploy.operations.bench import deployed, remote
 
     numbers = concurrency_of(concurrency)
+    others = (workload, prompts, requests, warmup, mtp, min_speedup, share, blocks, concurrency != CONCURRENCY)
+    _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, share, report)):
@@ -102,13 +121,16 @@ def bench(
         )
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
+    limits = Limits(max_tokens, temperature, thinking)
+    if agents is not None:
+        return _agents(target, (agents, turns, context), limits, repeats, save, report)
     load = os.getloadavg()[0]
     done = run_bench(
         target,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=numbers,
-        limits=Limits(max_tokens, temperature, thinking),
+        limits=limits,
         requests=requests,
         repeats=repeats,
         warmup=warmup,
@@ -119,6 +141,52 @@ def bench(
         reporter=terminal(),
     )
     shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
+    return Report(done.document(), shown, failure=done.failure)
+
+
+def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
+    """Refuse options that do not belong together: `sizes` of conversations, `others` of the other measurement."""
+    if sizes and not agents:
+        raise BadInput("--turns and --context belong to --agents", hint="add --agents 4")
+    if agents and others:
+        raise BadInput(
+            "--agents has its own workload",
+            hint="it goes with --turns, --context, --repeats, --max-tokens, --baseline, --save and --report",
+        )
+
+
+def _agents(
+    target: BenchTarget,
+    sizes: tuple[int, int | None, int | None],
+    limits: Limits,
+    repeats: int,
+    save: Path | None,
+    report: Path | None,
+) -> Report:
+    """The conversations of `--agents`; `sizes` are their number, turns and context."""
+    from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS, stage_cells
+    from dflash_deploy.operations.bench_agents import bench_agents
+
+    agents, turns, context = sizes
+    done = bench_agents(
+        target,
+        agents=agents,
+        turns=turns,
+        context=context,
+        limits=limits,
+        repeats=repeats,
+        save=save,
+        report=report,
+        reporter=terminal(),
+    )
+    grids = []
+    for place, stages in (("turn", done.turns), ("context", done.contexts)):
+        grids.append(Grid(place, *STAGE_COLUMNS))
+        for stage in stages:
+            grids[-1].add_row(*stage_cells(stage))
+    verdicts = (f"verdict    {line}" for line in done.verdicts)
+    files = (f"wrote {file}" for file in (save, report) if file)
+    shown: tuple[Shown, ...] = (grids[0], "", grids[1], "", STAGE_UNITS, *verdicts, *files)
     return Report(done.document(), shown, failure=done.failure)
 
 

@@ -29,10 +29,19 @@ if TYPE_CHECKING:
 
 Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
 Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
+Soak = Annotated[
+    float | None,
+    typer.Option(
+        min=0.1,
+        max=10_080,
+        metavar="MINUTES",
+        help="Instead put it under load, then look for leaks, stalls, dead drafts.",
+    ),
+]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
 
 
-@command(starts_over=True, examples=("test", "test --url http://box:8000 --key-file key.txt"))
+@command(starts_over=True, examples=("test", "test --soak 10"))
 def test(
     directory: Directory = HERE,
     only: Only = "",
@@ -43,6 +52,7 @@ def test(
     baseline: SameAnswers = False,
     baseline_url: SameAnswersUrl = None,
     junit: Junit = None,
+    soak: Soak = None,
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
@@ -52,13 +62,21 @@ def test(
     from dflash_deploy.operations.test import test as run_test
     from dflash_deploy.operations.test import test_url
 
+    if soak is not None and (only or url or baseline or baseline_url):
+        raise BadInput(
+            "--soak is a test of its own, of a deployment", hint="use it with --dir, --replica, --junit, --json"
+        )
     _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
     if junit is not None:
         # before minutes of checks, not after
         check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
-    if url is not None:
+    if soak is not None:
+        from dflash_deploy.operations.soak import soak as run_soak
+
+        done = run_soak(directory, soak, replica=replica, reporter=reporter)
+    elif url is not None:
         key = key_in(key_file)
         done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
     else:

@@ -89,8 +89,9 @@ class ToolCall:
 class Completion:
     """One completion. `chunks` counts streamed chunks, 1 without streaming; times are in seconds since the request.
 
-    `logprobs` is the API's field of that name, if requested. For a stream, `completion_tokens` is 0 if usage is
-    missing, and `ended` is whether [DONE] came. `drafted` are the drafts of this answer, which only llama.cpp reports.
+    `cached_tokens` of the prompt were in the prefix cache; `None` if the server does not say it. `logprobs` is the
+    API's field of that name, if requested. For a stream, `completion_tokens` is 0 if usage is missing, and `ended`
+    is whether [DONE] came. `drafted` are the drafts of this answer, which only llama.cpp reports.
     """
 
     text: str
@@ -107,6 +108,7 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
     ended: bool = True
     drafted: SpecCounters | None = None
+    cached_tokens: int | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -150,6 +152,7 @@ def completion_of(said: ChatAnswer, seconds: float) -> Completion:
         reasoning=message.reasoning or message.reasoning_content or "",
         tool_calls=tuple(ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or ()),
         drafted=drafted_in(said.timings),
+        cached_tokens=details.cached_tokens if (details := said.usage.prompt_tokens_details) else None,
     )
 
 
@@ -207,11 +210,18 @@ class AnswerChoice(ForeignDocument):
     token_ids: Tokens | None = None
 
 
+class PromptDetails(ForeignDocument):
+    """Tokens of a prompt that were in the prefix cache; vLLM and SGLang report them only if they are asked to."""
+
+    cached_tokens: Count | None = None
+
+
 class Usage(ForeignDocument):
     """Token counts of an answer."""
 
     completion_tokens: Count
     prompt_tokens: Count | None = None
+    prompt_tokens_details: PromptDetails | None = None
 
 
 class Timings(ForeignDocument):

@@ -424,6 +424,7 @@ class SharedEndpoint(Endpoint):
 def added(readings: Sequence[Metrics]) -> Metrics:
     """The readings of several engines of one kind as those of one."""
     caches = [reading.cache for reading in readings if reading.cache is not None]
+    hits = [reading.cached_tokens for reading in readings if reading.cached_tokens is not None]
     positions = zip_longest(*(reading.drafts.accepted_by_position for reading in readings), fillvalue=0)
     return Metrics(
         readings[0].engine,
@@ -438,4 +439,5 @@ def added(readings: Sequence[Metrics]) -> Metrics:
         sum(reading.waiting for reading in readings),
         # the fullest
         max(caches, default=None),
+        sum(hits) if hits else None,
     )

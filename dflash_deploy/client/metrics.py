@@ -47,7 +47,7 @@ class Metrics:
     """One reading: the engine (`None`: not a supported one), drafts, generated tokens, running requests.
 
     `waiting` is the number of queued requests, `cache` the used share of the KV cache (`None` for llama.cpp, which does
-    not report it).
+    not report it), `cached_tokens` counts tokens of prompts that were in the prefix cache (`None`: not reported).
     """
 
     engine: str | None
@@ -56,6 +56,7 @@ class Metrics:
     running: int
     waiting: int = 0
     cache: float | None = None
+    cached_tokens: int | None = None
 
 
 def read_metrics(exposition: str) -> Metrics:
@@ -74,6 +75,7 @@ def read_metrics(exposition: str) -> Metrics:
         names.total(samples, names.waiting),
         # of several engines, the fullest
         max(names.each(samples, names.kv_cache_usage), default=None) if names.kv_cache_usage else None,
+        int(sum(found)) if (found := names.each(samples, names.cached_tokens)) else None,
     )
 
 

@@ -34,6 +34,9 @@ MOST_OF_REFUSAL = 2**16
 MOST_CHUNKS = 2**20
 """Chunks of one request."""
 
+MOST_TEXT = 2**22
+"""Characters of one answer, which are kept."""
+
 _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 """Fields of a delta that contain generated text."""
 
@@ -42,7 +45,8 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
 class TimedCompletion:
     """One request as its client saw it. Times are in seconds since it was sent; token counts are the server's.
 
-    `gaps` are the times between chunks; `problem` is empty if the request succeeded.
+    `gaps` are the times between chunks; `problem` is empty if the request succeeded. `cached_tokens` are the tokens of
+    the prompt that were in the prefix cache; `None` if the server does not report them.
     """
 
     ttft: float = 0.0
@@ -51,6 +55,8 @@ class TimedCompletion:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     problem: str = ""
+    cached_tokens: int | None = None
+    text: str = ""
 
     @property
     def tpot(self) -> float | None:
@@ -103,6 +109,15 @@ def _count(usage: object, name: str) -> int:
     return count if type(count) is int and 0 <= count < 2**53 else 0
 
 
+def _cached(usage: object, timings: object) -> int | None:
+    """Return the cached tokens of the prompt: by OpenAI's usage, else by llama.cpp's timings."""
+    details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+    for said, name in ((details, "cached_tokens"), (timings, "cache_n")):
+        if isinstance(said, dict) and name in said:
+            return _count(said, name)
+    return None
+
+
 class _Clock:
     """Reads the lines of one response with server-sent events."""
 
@@ -110,6 +125,9 @@ class _Clock:
         self._started = started
         self._last: float | None = None
         self._usage: object = {}
+        self._timings: object = {}
+        self._texts: list[str] = []
+        self._size = 0
         self._timed = TimedCompletion()
 
     def read(self, line: bytes, now: float) -> None:
@@ -122,8 +140,14 @@ class _Clock:
             self._timed.problem = f"the stream ended with an error: {str(event['error'])[:300]}"
             return
         self._usage = event.get("usage") or self._usage
+        self._timings = event.get("timings") or self._timings
         if not event["choices"]:
             return
+        if isinstance(text := event["choices"][0]["delta"].get("content"), str):
+            self._texts.append(text)
+            self._size += len(text)
+            if self._size > MOST_TEXT:
+                raise ValueError(f"more than {MOST_TEXT} characters")
         if len(self._timed.gaps) >= MOST_CHUNKS:
             raise ValueError(f"more than {MOST_CHUNKS} chunks")
         if self._last is None:
@@ -144,6 +168,8 @@ class _Clock:
         timed.seconds = self._last - self._started
         timed.prompt_tokens = _count(self._usage, "prompt_tokens")
         timed.completion_tokens = _count(self._usage, "completion_tokens")
+        timed.cached_tokens = _cached(self._usage, self._timings)
+        timed.text = "".join(self._texts)
         if not timed.completion_tokens:
             timed.problem = timed.problem or "the server did not report usage (generated tokens)"
         return timed

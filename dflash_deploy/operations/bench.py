@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dflash_deploy import __version__
 from dflash_deploy.bench.figures import SIZES, Beside, Row, Speculation, as_counted, beside, missed
@@ -44,6 +44,7 @@ from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
+from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, follow
@@ -165,8 +166,10 @@ def figures_in(path: Path) -> BenchRun:
         raise BadInput(f"{shown(path)} {problem}", hint=hint) from None
 
 
-Halves = tuple[list[Row], list[Row]]
-"""Rows with speculative decoding, and rows without."""
+R = TypeVar("R")
+
+Work = Callable[[Endpoint, Speculation], list[R]]
+"""Measures an endpoint as it is, with drafts that are made so."""
 
 DESCRIBING = (
     *SIZES,
@@ -198,8 +201,11 @@ class BenchTarget(Protocol):
     def description(self) -> Mapping[str, object]:
         """What was measured, for the report: model, endpoint, settings."""
 
-    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
-        """Measure it with and, if it was asked for, without speculative decoding. Raises EngineNotReady."""
+    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
+        """Do the work with and, if it was asked for, without speculative decoding. Raises EngineNotReady."""
+
+    def memory(self) -> int | None:
+        """Bytes of host memory of the engine; `None` if unknown."""
 
 
 @dataclass(frozen=True)
@@ -223,11 +229,14 @@ class Remote:
     def deployment(self) -> None:
         """It has no deployment."""
 
-    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
+    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
         """Both endpoints, one after the other."""
         with self.endpoint as endpoint:
-            drafted = run_sweep(endpoint, sweep, "dflash" if self.plain else "unknown", show=_shower(reporter))
-        return _clean(drafted, self.redact), _clean(_second(self.plain, sweep, reporter), self.redact)
+            done = work(endpoint, "dflash" if self.plain else "unknown")
+        return done + _second(self.plain, work)
+
+    def memory(self) -> None:
+        """Not known."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +260,7 @@ class Deployed:
         """Takes the secrets of `.env` out of text."""
         return self.deployment.redact
 
-    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
+    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
         """The engine as it runs, then restarted with the other plans, and back to its own settings."""
         with ExitStack() as stack:
             stack.enter_context(command_lock(self.deployment, "bench"))
@@ -261,31 +270,19 @@ class Deployed:
                 stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
-            self._warn_of_waiting(sweep, reporter)
-            rows = self._rows(endpoint, self.plan, sweep, reporter)
+            rows = work(endpoint, speculation_of_plan(self.plan))
             if self.others:
                 with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:
                     for other in self.others:
                         become(other)
                         follow(endpoint, self.deployment, self.plan)
-                        rows += self._rows(endpoint, other, sweep, reporter)
+                        rows += work(endpoint, speculation_of_plan(other))
                 record(self.deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
-            rows += _second(self.second, sweep, reporter)
-        return [row for row in rows if row.speculation != "off"], [row for row in rows if row.speculation == "off"]
+            return rows + _second(self.second, work)
 
-    def _rows(self, endpoint: Endpoint, plan: Plan, sweep: Sweep, reporter: Reporter) -> list[Row]:
-        show = _shower(reporter)
-        rows = run_sweep(endpoint, sweep, speculation_of_plan(plan), show=show)
-        return [as_counted(row, counts_every_draft=plan.engine.kind.counts_every_draft) for row in rows]
-
-    def _warn_of_waiting(self, sweep: Sweep, reporter: Reporter) -> None:
-        most = self.plan.settings.max_num_seqs
-        if most is not None:
-            most *= self.plan.settings.replicas
-        if most is not None and max(sweep.concurrency) > most:
-            reporter.note(
-                f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
-            )
+    def memory(self) -> int | None:
+        """Bytes of host memory of the engine."""
+        return runtime_for(self.deployment, self.plan).memory()
 
 
 def deployed(
@@ -375,20 +372,33 @@ def speculation_of_plan(plan: Plan) -> Speculation:
     return "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off"
 
 
-def _second(endpoint: Endpoint | None, sweep: Sweep, reporter: Reporter) -> list[Row]:
+def _second(endpoint: Endpoint | None, work: Work[R]) -> list[R]:
     if endpoint is None:
         return []
     with endpoint:
-        return run_sweep(endpoint, sweep, "off", show=_shower(reporter))
+        return work(endpoint, "off")
 
 
-def _shower(reporter: Reporter) -> Callable[[Row], None]:
-    return lambda row: reporter.measured(row, "")
+def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row]:
+    """All rows, without the key in an answer that repeats it."""
+
+    def work(endpoint: Endpoint, speculation: Speculation) -> list[Row]:
+        warn_of_waiting(target.plan, max(sweep.concurrency), reporter)
+        rows = run_sweep(endpoint, sweep, speculation, show=lambda row: reporter.measured(row, ""))
+        every = target.plan is None or target.plan.engine.kind.counts_every_draft
+        return [replace(as_counted(row, counts_every_draft=every), problem=target.redact(row.problem)) for row in rows]
+
+    rows = target.each(work, reporter)
+    return with_speedups(*([row for row in rows if (row.speculation == "off") is off] for off in (False, True)))
 
 
-def _clean(rows: list[Row], redact: Redact) -> list[Row]:
-    """The rows, in which an answer that repeats the key is without it."""
-    return [replace(row, problem=redact(row.problem)) for row in rows]
+def warn_of_waiting(plan: Plan | None, concurrency: int, reporter: Reporter) -> None:
+    """Say it if an engine serves fewer requests at the same time than are sent."""
+    most = plan.settings.max_num_seqs if plan else None
+    if plan and most and concurrency > (most := most * plan.settings.replicas):
+        reporter.note(
+            f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
+        )
 
 
 LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
@@ -451,12 +461,12 @@ def bench(
         requests=requests,
         warmup=warmup,
     )
-    rows = with_speedups(*target.measure(sweep, reporter))
+    rows = _measured(target, sweep, reporter)
     done = Benchmark(
         rows=tuple(rows),
         published=tuple(_published(target, rows)),
         failure=missed(rows, min_speedup, ours=target.plan is not None),
-        measured={**target.description, **_circumstances(sweep)},
+        measured={**target.description, **circumstances(limits, repeats)},
         workloads=described(sweep.workloads),
     )
     _write(done, target, save, report)
@@ -466,14 +476,15 @@ def bench(
     return done
 
 
-def _circumstances(sweep: Sweep) -> dict[str, object]:
+def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
+    """How a measurement that just ended was made."""
     return {
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "version": __version__,
-        "max_tokens": sweep.limits.max_tokens,
-        "temperature": sweep.limits.temperature,
-        "thinking": sweep.limits.thinking,
-        "repeats": sweep.repeats,
+        "max_tokens": limits.max_tokens,
+        "temperature": limits.temperature,
+        "thinking": limits.thinking,
+        "repeats": repeats,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,10 @@ class ProcessId:
         sizes = [size for stat in Path("/proc").glob("[0-9]*/stat") if (size := _held(stat, self.pid)) is not None]
         return sum(sizes) if sizes else None
 
+    def session(self) -> tuple[int, ...]:
+        """Return the PIDs of the processes of its session."""
+        return tuple(_members(3, self.pid))
+
     def end(self, *, grace: float) -> None:
         """Send SIGTERM, wait `grace` seconds, then kill the whole process group."""
         if not self.alive():
@@ -61,12 +66,28 @@ class ProcessId:
 
 def members_of_group(group: int) -> frozenset[int]:
     """Return the PIDs of the processes of a process group."""
-    found = set()
+    return frozenset(_members(2, group))
+
+
+def _members(field: int, number: int) -> Iterator[int]:
+    """Yield the PIDs of the processes with this number in a field of their status."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if int(_fields(stat)[2]) == group:
-                found.add(int(stat.parent.name))
-    return frozenset(found)
+            if int(_fields(stat)[field]) == number:
+                yield int(stat.parent.name)
+
+
+def open_files(pids: Iterable[int]) -> int | None:
+    """Return how many files and sockets processes have open; `None` without the right to see it."""
+    counted = 0
+    for pid in pids:
+        try:
+            counted += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+        except PermissionError:
+            return None
+        except OSError:
+            continue
+    return counted or None
 
 
 def _fields(stat: Path) -> list[bytes]:

@@ -6,6 +6,8 @@ from typing import Annotated, NotRequired
 
 from pydantic import Field
 
+from dflash_deploy.bench.agent_figures import Stage
+from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds, Share
 
@@ -27,6 +29,8 @@ class TestData(DocumentedDict):
     """Acceptance length of each of several engines, by its name such as `engine 1`."""
     tokens_per_second: Rate | None
     """Tokens per second of one request, prompt included; null if it was not measured."""
+    soak: NotRequired[list[SoakSample]]
+    """The engine during the load of `--soak`, whose verdicts are the checks."""
 
 
 class BenchMeasuredData(DocumentedDict):
@@ -62,6 +66,25 @@ class BenchMeasuredData(DocumentedDict):
     """Whether the model may think."""
     max_tokens: Positive
     """Longest answer in tokens, unless a prompt has its own length."""
+    agents: NotRequired[Positive]
+    """Conversations at the same time, with `--agents`."""
+    turns: NotRequired[Positive]
+    """Turns of each conversation, with `--agents`."""
+    context: NotRequired[Positive]
+    """Tokens that a conversation grows to, with `--agents`."""
+
+
+class AgentsData(DocumentedDict):
+    """The result of `bench --agents`. `--save` writes the same `data`."""
+
+    measured: BenchMeasuredData
+    """What was measured, and how."""
+    turns: list[Stage]
+    """Figures of each turn, over all agents."""
+    contexts: list[Stage]
+    """The same figures by the length of the prompt."""
+    verdicts: list[str]
+    """What the figures mean, one line each."""
 
 
 class WorkloadData(DocumentedDict):

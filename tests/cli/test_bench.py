@@ -130,6 +130,10 @@ def test_who_does_not_answer_is_told_early(tmp_path: Path, key_file: Path) -> No
         (("--url", "box:8000"), "box:8000"),
         (("--url", "http://box", "--baseline"), "cannot be restarted"),
         (("--url", "http://box", "--mtp", "2"), "cannot be restarted"),
+        (("--agents", "0"), "--agents"),
+        (("--agents", "2", "--turns", "1"), "--turns"),
+        (("--agents", "2", "-w", "code"), "its own workload"),
+        (("--turns", "3"), "--agents"),
         (("--url", "http://box", "--key-file", "nothing"), "nothing cannot be read"),
         (("--key-file", "k"), "--url"),
         ((), "no deployment"),
@@ -137,6 +141,14 @@ def test_who_does_not_answer_is_told_early(tmp_path: Path, key_file: Path) -> No
 )
 def test_what_makes_no_sense_is_refused(tmp_path: Path, options: tuple[str, ...], says: str) -> None:
     refused(dflash("bench", *options, at=tmp_path), ExitCode.USAGE, says)
+
+
+def test_agents_need_a_context(tmp_path: Path, key_file: Path) -> None:
+    with answering(answer(5)) as url:
+        options = ("--url", url, "--key-file", str(key_file), "--agents", "2")
+        refused(dflash("bench", *options, at=tmp_path), ExitCode.USAGE, "does not report its context", "--context")
+        ran = dflash("bench", *options, "--context", "2048", "--turns", "20", at=tmp_path)
+    refused(ran, ExitCode.USAGE, "20 turns with answers of 256 tokens do not fit", "--turns 3 fits")
 
 
 @pytest.mark.parametrize("held", ["", "two words", "line\nline", "schlüssel"])

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
 from tests.support.manifests import kubectl
 from tests.support.onlooker import seen_by_another_user
+from tests.support.schemas import data_problems
 
 GGUF = asset("models/tiny/gguf")
 PROMPTS = asset("models/tiny/prompts.jsonl")
@@ -55,6 +57,8 @@ def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
     assert {check["status"] for check in checks.values()} == {"passed", "skipped"}
     assert "llamacpp:" in checks["metrics"]["got"]
     assert checks["vision"]["got"].count("The image is ") == 3
+    new, read = re.findall(r"(\d+) of them new, read (\d+)", checks["turns"]["got"])[0]
+    assert int(read) <= int(new) + 16
     assert checks["size"]["got"] == "refused with 400, the body with 413"
     assert checks["drafts"]["got"].startswith("good: acceptance length")
     assert "first draft token accepted" in checks["drafts"]["got"]
@@ -227,6 +231,44 @@ def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:
     rows = dflash("bench", *told, at=served).succeeded().document["data"]["rows"]
     assert len(rows) == 2
     assert drafts(served)
+
+
+def test_bench_measures_conversations_of_agents(served: Path) -> None:
+    told = ("--agents", "2", "--turns", "2", "--max-tokens", "8", "--report", "agents.html", "--json")
+    data = dflash("bench", *told, at=served).succeeded().document["data"]
+    first, second = data["turns"]
+    assert (first["requests"], second["requests"], second["failed"]) == (2, 2, 0)
+    assert 1000 < first["prompt_tokens"] < second["prompt_tokens"] < 2048
+    # the second turn found the first one in the prefix cache
+    assert second["cached_share"] > 0.8 * first["prompt_tokens"] / second["prompt_tokens"]
+    assert second["acceptance_length"] >= 1
+    assert second["memory_bytes"] > 2**20
+    assert "<svg" in (served / "agents.html").read_text()
+    ran = dflash("bench", "--agents", "2", "--context", "4096", at=served)
+    assert ran.code is ExitCode.USAGE
+    assert "--context 2048 fits" in ran.err
+
+
+def test_a_short_soak_finds_nothing_in_the_real_engine(served: Path) -> None:
+    document = dflash("test", "--soak", "0.1", "--json", at=served).succeeded().document
+    checks = {check["name"]: check["status"] for check in document["data"]["checks"]}
+    assert {name for name, status in checks.items() if status == "passed"} >= {
+        "errors",
+        "sequences",
+        "drafts",
+        "stalls",
+    }
+    assert "failed" not in checks.values()
+    samples = document["data"]["soak"]
+    assert len(samples) > 3
+    for one in samples:
+        assert one["memory_bytes"] > 2**20
+        # supervisor, gateway and engine
+        assert one["processes"] == 3
+        assert one["files"] > 10
+    assert max(one["running"] for one in samples) == 2
+    assert max(one["waiting"] for one in samples) > 0
+    assert data_problems("test", document["data"]) == []
 
 
 def drafts(directory: Path) -> bool:

@@ -192,7 +192,9 @@ class Handler(Quiet, BaseHTTPRequestHandler):
         elif asked["model"] != self.engine.model:
             self.refuse(404, f"The model `{asked['model']}` does not exist.")
         elif tokens_of(asked["messages"]) + asked["max_tokens"] > self.engine.context:
-            self.refuse(400, "This model's maximum context length is exceeded.")
+            wanted = tokens_of(asked["messages"]) + asked["max_tokens"]
+            said = f"This model's maximum context length is {self.engine.context} tokens. You requested {wanted}."
+            self.refuse(400, said)
         else:
             self._complete(asked)
 

@@ -56,8 +56,9 @@ class MetricNames:
 
     `steps` is a counter that grows while the engine computes, before an answer has ended. `drafts` counts steps with
     drafts; without `accepted_tokens` each generated token beyond one per step was accepted. `step_tokens` is a gauge
-    with the positions of a step, the target's own included, if `draft_tokens` are not counted. `ttft`, `tpot` and
-    `queue_time` are histograms in seconds; `tpot_counters` are seconds and tokens, whose ratio is the TPOT.
+    with the positions of a step, the target's own included, if `draft_tokens` are not counted. `cached_tokens` counts
+    the tokens of prompts that were in the prefix cache. `ttft`, `tpot` and `queue_time` are histograms in seconds;
+    `tpot_counters` are seconds and tokens, whose ratio is the TPOT.
     """
 
     prefix: str
@@ -66,6 +67,7 @@ class MetricNames:
     waiting: str
     kv_cache_usage: str = ""
     prompt_tokens: str = "prompt_tokens_total"
+    cached_tokens: str = "prompt_tokens_cached_total"
     steps: str = ""
     drafts: str = f"{_DRAFTS}drafts_total"
     draft_tokens: str = f"{_DRAFTS}draft_tokens_total"

@@ -63,6 +63,7 @@ class Sglang(Engine):
         "num_running_reqs",
         "num_queue_reqs",
         "token_usage",
+        cached_tokens="cached_tokens_total",
         steps="realtime_tokens_total",
         drafts="spec_verify_calls_total",
         draft_tokens="",

@@ -220,6 +220,7 @@ class Vllm(Engine):
         "num_requests_running",
         "num_requests_waiting",
         "kv_cache_usage_perc",
+        cached_tokens="prefix_cache_hits_total",
         steps="iteration_tokens_total_count",
         ttft="time_to_first_token_seconds",
         tpot="request_time_per_output_token_seconds",

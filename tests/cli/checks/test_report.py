@@ -64,6 +64,8 @@ def test_a_wrong_key_is_a_failed_test(tmp_path: Path) -> None:
     [
         (["--only", "txt"], "`txt` is not a check"),
         (["--key-file", "key"], "belong to --url"),
+        (["--soak", "1", "--only", "text"], "--soak is a test of its own"),
+        (["--soak", "0"], "--soak"),
         (["--url", "https://me:secret-word@host"], "not a valid URL"),
         (["--url", "http://host:abc"], "not a valid URL"),
         (["--url", "http://[::1"], "not a valid URL"),

@@ -1,5 +1,6 @@
 """What a Compose deployment reads from Docker."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ class Told:
     status = "running"
     short_id = "0123456789ab"
 
-    def __init__(self, *, host: dict[str, Any] | None = None, stats: object = None) -> None:
-        self._stats = stats
+    def __init__(self, *, host: dict[str, Any] | None = None, stats: object = None, top: object = None) -> None:
+        self._stats, self._top = stats, top
         self.attrs = {
             "State": {"Status": "running", "ExitCode": 0, "OOMKilled": False, "StartedAt": "now"},
             "RestartCount": 0,
@@ -45,6 +46,11 @@ class Told:
         if isinstance(self._stats, Exception):
             raise self._stats
         return self._stats
+
+    def top(self, **_: object) -> object:
+        if isinstance(self._top, Exception):
+            raise self._top
+        return self._top
 
 
 @pytest.fixture
@@ -87,6 +93,23 @@ def test_memory_is_told_where_it_can_be(
 ) -> None:
     monkeypatch.setattr(runtime, "_container", lambda: Told(stats=stats))
     assert runtime.memory() == memory
+
+
+@pytest.mark.parametrize(
+    ("top", "pids"),
+    [
+        ({"Titles": ["PID"], "Processes": [["1"], [str(os.getpid())]]}, (1, os.getpid())),
+        # in a virtual machine
+        ({"Titles": ["PID"], "Processes": [["4194999"]]}, ()),
+        ({"Titles": ["PID"], "Processes": None}, ()),
+        (NotFound("no such container"), ()),
+    ],
+)
+def test_the_processes_of_a_container_are_those_of_this_machine(
+    runtime: ComposeRuntime, monkeypatch: pytest.MonkeyPatch, top: object, pids: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(runtime, "_container", lambda: Told(top=top))
+    assert runtime.pids() == pids
 
 
 DOCKER = """#!/bin/sh

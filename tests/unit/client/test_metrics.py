@@ -159,3 +159,13 @@ def test_who_waits_and_how_full_the_cache_is(engine: str, waiting: str, cache: s
     assert (read.engine, read.waiting, read.cache) == (engine, 5, 0.5 if cache else None)
     # an engine that does not say is not taken for an empty one
     assert read_metrics(f"# TYPE {engine}:{waiting} gauge\n{engine}:{waiting} 0\n").cache is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "cached"),
+    [("vllm", "prefix_cache_hits"), ("sglang", "cached_tokens"), ("llamacpp", "prompt_tokens_cached")],
+)
+def test_tokens_from_the_prefix_cache_are_counted_or_unknown(engine: str, cached: str) -> None:
+    name = f"{engine}:{cached}_total"
+    assert read_metrics(f'# TYPE {name} counter\n{name}{{a="1"}} 30\n{name}{{a="2"}} 12\n').cached_tokens == 42
+    assert read_metrics(f"# TYPE {engine}:other gauge\n{engine}:other 1\n").cached_tokens is None

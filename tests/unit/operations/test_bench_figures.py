@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.bench.figures import Row
-from dflash_deploy.bench.sweep import Sweep
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.deployment.compose import member_plan
@@ -17,7 +15,6 @@ from dflash_deploy.intake.documents import BenchConditions
 from dflash_deploy.operations.bench import (
     LAST_BASELINE,
     LAST_FIGURES,
-    Halves,
     bench,
     described_target,
     measured_instead,
@@ -107,9 +104,11 @@ class Scripted:
     def redact(self) -> Redact:
         return Redactor([])
 
-    def measure(self, sweep: Sweep, reporter: Reporter) -> Halves:
-        found: list[Row] = [replace(row, speedup=None) for row in rows()]
-        return [row for row in found if row.speculation == "dflash"], [row for row in found if row.speculation == "off"]
+    def each(self, work: Any, reporter: Reporter) -> list[Any]:
+        return [replace(row, speedup=None) for row in rows()]
+
+    def memory(self) -> None:
+        """Not known."""
 
 
 @pytest.mark.parametrize(
