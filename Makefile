@@ -41,9 +41,10 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 	@test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
 	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(@D); } || { \
 	  rm -rf $(@D); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
-	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -U pip
 	@echo "installing $(CONTENT)"
-	@index=; test -z "$(TORCH)" || $(@D)/bin/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
+	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -U pip
+	@(while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) | cut -f1) MB installed"; done) & trap "kill $$!" EXIT; \
+	  index=; test -z "$(TORCH)" || $(@D)/bin/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
 	    index='--extra-index-url $(TORCH_INDEX)'; echo "torch $(TORCH) is not on the configured index; using $(TORCH_INDEX)"; }; \
 	  $(@D)/bin/python -m pip install -q $$index -e '.[$(EXTRAS)]' || { \
 	  test -z "$$index" || echo "If $(TORCH_INDEX) cannot be reached, name an index that has torch $(TORCH) with TORCH_INDEX="; exit 3; }

@@ -103,21 +103,23 @@ def bench(
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
     load = os.getloadavg()[0]
-    done = run_bench(
-        target,
-        workloads=[name.strip() for name in workload.split(",") if name.strip()],
-        prompts=prompts,
-        concurrency=numbers,
-        limits=Limits(max_tokens, temperature, thinking),
-        requests=requests,
-        repeats=repeats,
-        warmup=warmup,
-        min_speedup=min_speedup,
-        save=save,
-        share=share,
-        report=report,
-        reporter=terminal(),
-    )
+    reporter = terminal()
+    with reporter.working("measuring"):
+        done = run_bench(
+            target,
+            workloads=[name.strip() for name in workload.split(",") if name.strip()],
+            prompts=prompts,
+            concurrency=numbers,
+            limits=Limits(max_tokens, temperature, thinking),
+            requests=requests,
+            repeats=repeats,
+            warmup=warmup,
+            min_speedup=min_speedup,
+            save=save,
+            share=share,
+            report=report,
+            reporter=reporter,
+        )
     shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 

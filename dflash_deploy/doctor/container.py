@@ -49,7 +49,9 @@ def _without_docker(plan: Plan) -> str:
     """How to run the engine without Docker, if it can be installed here; empty if not."""
     if not plan.engine.native:
         return ""
-    return f", or {plan.engine.kind.how_to_install(plan.engine.native)} and `dflash-deploy init --force --runtime native`"
+    return (
+        f", or {plan.engine.kind.how_to_install(plan.engine.native)} and `dflash-deploy init --force --runtime native`"
+    )
 
 
 def gpus_in_containers(subject: DoctorContext, plan: Plan) -> Iterator[Check]:

@@ -40,7 +40,7 @@ def test_what_a_reader_does_is_found_before_what_a_reader_looks_up(page: str, bo
 
 def test_each_known_failure_links_to_itself_and_its_remedy_is_a_paragraph() -> None:
     shown, _ = on_the_site_of(
-        "reference/failures.md", 
+        "reference/failures.md",
         '- <a id="a-b">`a-b`</a>: one; <a id="c">`c`</a>: two.\n  Run `c`: now\n- <a id="d">`d`</a>: three.\n  Wait\n',
     )
     assert re.findall(r'<a id="([\w-]+)" href="#\1">`\1`</a>', shown) == ["a-b", "c", "d"]
