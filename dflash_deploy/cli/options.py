@@ -279,9 +279,7 @@ def ask(directory: Path | None) -> Choice:
     recipe = _recipe(offered, profile, use)
     plan = offered.plan(profile, recipe)
     if use == "vision" and not plan.pair.sees:
-        _say(
-            f"No recipe of {profile} reads images, and neither does its model: `dflash-deploy models list` marks others."
-        )
+        _say(f"No recipe or model of {profile} reads images: `dflash-deploy models list` marks those that do.")
     models = Path("~/models")
     if plan.pair.target.repo:
         models = _asked("Directory for the weights", str(models), Path)
