@@ -76,7 +76,7 @@ def _section(name: str, command: Any, first: dict[tuple[str, str], str]) -> str:
         (
             f"## {name}\n",
             parts.text + "\n",
-            f"    {parts.usage}\n",
+            *(() if parts.usage == f"dflash-deploy {name} [OPTIONS]" else (f"    {parts.usage}\n",)),
             *(f"- {code(spelling)}: {meaning}" for spelling, meaning in described),
             *(f"- As in [{one}](#{one.replace(' ', '-')}): {', '.join(names)}." for one, names in named.items()),
             *([""] if own else ()),
