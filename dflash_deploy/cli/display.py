@@ -167,7 +167,7 @@ HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
 
 QUIET = 4.0
-"""Seconds without a line after which `Terminal.working` says that the work goes on."""
+"""Seconds without a line after which `Terminal.working` says that the work continues."""
 
 _ERASE = "\r\x1b[K"
 """Erases the line that the cursor is on."""
@@ -210,7 +210,7 @@ class Terminal:
 
     @contextmanager
     def working(self, doing: str, quiet: float = QUIET) -> Iterator[None]:
-        """Shows after `quiet` seconds without a line that the work goes on.
+        """Shows after `quiet` seconds without a line that the work continues.
 
         A terminal has one line with the seconds; a pipe gets a line then, and further ones after twice the time each.
         """
