@@ -22,8 +22,6 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.lock import command_lock, locked
-from dflash_deploy.doctor.check import Check, DoctorContext
-from dflash_deploy.doctor.container import runs_it
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
 from dflash_deploy.foreign.write import written_as
@@ -39,6 +37,7 @@ from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.load import Catalog
+    from dflash_deploy.doctor.check import Check
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -231,6 +230,10 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
 
 def _lacks(made: Plan, facts: HostFacts) -> tuple[Check, ...]:
     """What `up` would refuse here; nothing of a plan for another machine."""
+    # `plan` does not need them
+    from dflash_deploy.doctor.check import DoctorContext  # noqa: PLC0415
+    from dflash_deploy.doctor.container import runs_it  # noqa: PLC0415
+
     here = fits(made.profile, facts)
     return tuple(check for check in runs_it(DoctorContext(facts), made) if here and check.status == "no")
 

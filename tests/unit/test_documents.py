@@ -94,7 +94,9 @@ def test_commands_are_found_in_blocks_and_spans(text: str, words: list[tuple[str
     ],
 )
 def test_a_broken_link_is_found(text: str, broken: bool, tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text('# A heading, with `code`\n\n- <a id="a-row">`a-row`</a>: its cause\n', encoding="utf-8")
+    (tmp_path / "other.md").write_text(
+        '# A heading, with `code`\n\n- <a id="a-row">`a-row`</a>: its cause\n', encoding="utf-8"
+    )
     page = tmp_path / "page.md"
     page.write_text(text, encoding="utf-8")
     assert [bool(documents.problem_of(link)) for link in documents.links(page)] == [broken]

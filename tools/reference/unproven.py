@@ -217,5 +217,3 @@ def _fits(catalog: Catalog, profile: Profile, pair: str, engine: EngineRelease) 
     address = "10.0.0.1" if profile.hardware.machines > 1 else None
     choice = Choice(profile=profile.name, model=pair, engine=engine.name, master_addr=address)
     return not plan_deployment(MACHINES[profile.name], choice, catalog).errors
-
-
