@@ -20,8 +20,8 @@ _ALERTS = """# Alerts
 deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
 [Monitor](../how-to/monitor.md) shows the setup.
 
-Each alert fires in a test on series with its fault, and on no others. Twelve of them reach a webhook from real llama.cpp
-servers that are overloaded, hung or killed, and EngineHangs from the real vLLM.
+Each alert fires in a test on series with its fault, and on no others. Twelve of them reach a webhook from real
+llama.cpp servers that are overloaded, hung or killed, and EngineHangs from the real vLLM.
 
 {generated}
 """
