@@ -115,11 +115,9 @@ def described(config: dict[str, Any], **changes: Any) -> Family:
 def test_parameters_and_cache_are_near_the_published_figures(name: str) -> None:
     config, parameters, active, elements = PUBLISHED[name]
     shape = described(config).shape
-    assert shape.parameters / 1e9 == pytest.approx(parameters, rel=0.02)
+    assert shape.parameters / 1e9 == pytest.approx(parameters, rel=0.01)
     # both tables of the embedding are counted, of which a token reads one row
-    assert (shape.active_parameters or 0) / 1e9 == pytest.approx(active, rel=0.15)
-    row = f"| {name} | {parameters:g} G | {shape.parameters / 1e9:.1f} G | {active:g} G |"
-    assert row in (ROOT / "docs/how-to/choose-a-model.md").read_text()
+    assert (shape.active_parameters or 0) / 1e9 == pytest.approx(active, rel=0.12)
     latent, full = shape.latent_attention, shape.full_attention
     cached = latent.layers * latent.width if latent else full.layers * 2 * full.kv_heads * full.head_dim if full else 0
     assert cached == elements
