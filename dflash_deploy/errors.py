@@ -59,6 +59,11 @@ DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
 """The pages that hints name; the installed package does not have them."""
 
 
+def where_explained(*failures: str) -> str:
+    """The ids of known failures, and the address of the first one in the list of them."""
+    return f"{', '.join(failures)}, see {DOCS}/reference/failures.md#{failures[0]}"
+
+
 class ExitCode(IntEnum):
     """The exit status of the process."""
 

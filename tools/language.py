@@ -230,7 +230,7 @@ def _without(text: str, quoted: Iterable[str]) -> str:
     for quote in quoted:
         text = text.replace(quote, re.sub(r"[^\n]", "·", quote))
     text = re.sub(r"\{\w+\}", lambda group: "·" * len(group[0]), text)
-    return re.sub(r"`[^`\n]+`", lambda span: "`" + "·" * (len(span[0]) - 2) + "`", text)
+    return re.sub(r"`[^`\n]+`|<a id=[^>\n]+>", lambda span: "`" + "·" * (len(span[0]) - 2) + "`", text)
 
 
 def _python(file: Path, source: str) -> Iterator[Passage]:

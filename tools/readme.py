@@ -94,7 +94,9 @@ def _proof(catalog: Catalog, name: str) -> str:
     profile = catalog.profile(name)
     plan = survey(profile, catalog.pair(profile.pair), UNREAD, catalog).plan
     assert plan is not None, f"{name} cannot serve its own models"
-    return f"| `{name}` | {plan.engine.title} | {profile.evidence.state}: {profile.evidence.by} |"
+    # said once, above the table
+    by = profile.evidence.by.removesuffix("; not run by this project")
+    return f"| `{name}` | {plan.engine.title} | {profile.evidence.state}: {by} |"
 
 
 def filled(text: str, catalog: Catalog) -> str:

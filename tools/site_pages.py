@@ -11,8 +11,8 @@ LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))"
 
 FAILURES = "reference/failures.md"
 
-_ROW = re.compile(r"(?P<before>^- |; )`(?P<id>[a-z0-9-]+)`(?=: )", re.MULTILINE)
-"""The id of a known failure, as the page writes it before the cause."""
+_ROW = re.compile(r'<a id="(?P<id>[a-z0-9-]+)">')
+"""The anchor of a known failure, which GitHub obeys too."""
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) -> str:
@@ -36,5 +36,5 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) ->
 
 def _with_anchors(markdown: str) -> str:
     """The list of failures with a link to itself at each id, and each remedy as a paragraph of its own."""
-    linked = _ROW.sub(r'\g<before><a id="\g<id>" href="#\g<id>"><code>\g<id></code></a>', markdown)
+    linked = _ROW.sub(r'<a id="\g<id>" href="#\g<id>">', markdown)
     return re.sub(r"^(- .*)\n  (.*)\n", r"\1\n\n    \2\n\n", linked, flags=re.MULTILINE)

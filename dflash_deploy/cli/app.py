@@ -87,6 +87,10 @@ NUMBERS = {"COLUMNS": "", "LINES": "", "COMP_CWORD": "0"}
 class LazyGroup(TyperGroup):
     """A group whose commands are names and summaries until one of them is called."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left; `help` and `help COMMAND` are `--help` and `COMMAND --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, from its module, and the arguments that are left to it."""
         name, found, rest = super().resolve_command(ctx, [HABITS.get(args[0], args[0]), *args[1:]])

@@ -125,21 +125,23 @@ def bench(
     if agents is not None:
         return _agents(target, (agents, turns, context), limits, repeats, save, report)
     load = os.getloadavg()[0]
-    done = run_bench(
-        target,
-        workloads=[name.strip() for name in workload.split(",") if name.strip()],
-        prompts=prompts,
-        concurrency=numbers,
-        limits=limits,
-        requests=requests,
-        repeats=repeats,
-        warmup=warmup,
-        min_speedup=min_speedup,
-        save=save,
-        share=share,
-        report=report,
-        reporter=terminal(),
-    )
+    reporter = terminal()
+    with reporter.working("measuring"):
+        done = run_bench(
+            target,
+            workloads=[name.strip() for name in workload.split(",") if name.strip()],
+            prompts=prompts,
+            concurrency=numbers,
+            limits=limits,
+            requests=requests,
+            repeats=repeats,
+            warmup=warmup,
+            min_speedup=min_speedup,
+            save=save,
+            share=share,
+            report=report,
+            reporter=reporter,
+        )
     shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 import threading
 import time
 from collections import deque
@@ -164,6 +166,12 @@ def _bar(share: float) -> str:
 HEARTBEAT = 15.0
 """Seconds after which a pipe gets a line even though nothing has changed."""
 
+QUIET = 4.0
+"""Seconds without a line after which `Terminal.working` says that the work continues."""
+
+_ERASE = "\r\x1b[K"
+"""Erases the line that the cursor is on."""
+
 EVENT_EVERY = 2.0
 """Seconds between two lines of JSON about bytes that arrive."""
 
@@ -185,14 +193,61 @@ class Terminal:
     def __init__(self, *, json_stream: bool = False, results_on_stdout: bool = False) -> None:
         self._json_stream = json_stream
         self._results = console(stderr=not results_on_stdout)
+        self._said = time.monotonic()
+        self._drawn = False
 
     def note(self, text: str) -> None:
         """One line."""
+        self._alive()
         note(text)
 
-    def starting(self) -> AbstractContextManager[ShowProgress]:
+    def _alive(self, said: float | None = None) -> None:
+        """Remove the line of `working`, and count its seconds from now, or from `said`."""
+        self._said = time.monotonic() if said is None else said
+        if self._drawn:
+            sys.stderr.write(_ERASE)
+            self._drawn = False
+
+    @contextmanager
+    def working(self, doing: str, quiet: float = QUIET) -> Iterator[None]:
+        """Shows after `quiet` seconds without a line that the work continues.
+
+        A terminal has one line with the seconds; a pipe gets a line then, and further ones after twice the time each.
+        """
+        ended, screen = threading.Event(), console(stderr=True)
+        in_place = screen.is_terminal and not screen.is_dumb_terminal
+
+        def beat() -> None:
+            due = quiet
+            while not ended.wait(quiet / 4):
+                silent = time.monotonic() - self._said
+                due = quiet if silent < quiet else due
+                if silent >= due and in_place:
+                    self._drawn = True
+                    sys.stderr.write(f"{_ERASE}        {doing}: {silent:.0f} s")
+                    sys.stderr.flush()
+                elif silent >= due:
+                    note(f"        {doing}: {silent:.0f} s")
+                    due *= 2
+
+        self._alive()
+        beating = threading.Thread(target=beat, daemon=True)
+        beating.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            beating.join()
+            self._alive()
+
+    @contextmanager
+    def starting(self) -> Iterator[ShowProgress]:
         """The progress of one start, for as long as the block runs."""
-        return _start_display(json_stream=self._json_stream)
+        # it says itself how long it takes
+        self._alive(math.inf)
+        with _start_display(json_stream=self._json_stream) as show:
+            yield show
+        self._alive()
 
     def transferring(self, total: int) -> AbstractContextManager[Count]:
         """A bar with rate and time left, or a line now and then."""
@@ -200,6 +255,7 @@ class Terminal:
 
     def checked(self, check: CheckResult) -> None:
         """A line for the check, and its hint if it failed."""
+        self._alive()
         self._results.print(f"{check.status:7}", style=_STYLES.get(check.status, "bold red"), end="")
         said = f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"
         self._results.print(said, markup=False)
@@ -208,6 +264,7 @@ class Terminal:
 
     def measured(self, row: Row, setting: str) -> None:
         """A line for the measurement."""
+        self._alive()
         rate = f"{row.tokens_per_s:.1f} tokens/s"
         if setting:
             length = f", {row.acceptance_length:.2f} tokens a step" if row.acceptance_length else ""

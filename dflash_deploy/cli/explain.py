@@ -12,7 +12,7 @@ from dflash_deploy.cli.command import command
 from dflash_deploy.cli.foreign import recipe_lines
 from dflash_deploy.cli.options import Json, Profile, engines
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import DOCS, BadInput
+from dflash_deploy.errors import BadInput, where_explained
 from dflash_deploy.redact import redact_by_shape
 
 if TYPE_CHECKING:
@@ -90,15 +90,12 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
     else:
         yield "cause", known.cause if found.verdict == "named" else f"{known.cause} (likely)"
         yield "fix", known.do
-        yield "failure", f"{known.id}, see {DOCS}/reference/failures.md"
+        yield "failure", where_explained(known.id)
         yield "source", known.source
     if found.verdict != "none":
         yield from (("evidence" if number == 0 else "", line) for number, line in enumerate(found.explanation.lines))
     yield from (("besides", text) for text in found.explanation.circumstances)
-    yield (
-        "costs",
-        f"{', '.join(cost.id for cost in found.costs)}, see {DOCS}/reference/failures.md" if found.costs else None,
-    )
+    yield "costs", where_explained(*(cost.id for cost in found.costs)) if found.costs else None
     yield from (("unknown", text) for text in found.not_known)
     if not found.lines or (found.verdict == "none" and not found.engine):
         yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"

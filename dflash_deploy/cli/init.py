@@ -135,13 +135,16 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
     yield f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})"
     yield from model_lines(plan)
     yield f"engine   {plan.engine.title}, {plan.runtime}"
+    for check in created.lacks:
+        yield f"missing  {check.saw}"
+        yield f"         {check.fix}"
     yield from (*_replicas(plan), *_faster(choice, plan), *_written(created))
     if not here:
         change = f"cd {shlex.quote(str(deployment.directory))}"
         yield f"         the current directory is not empty: {change}"
         yield f"next     {change}"
     yield f"{first:9}dflash-deploy plan{there}   why each setting has its value"
-    yield f"         dflash-deploy up{there}     {_start(plan)}"
+    yield f"         dflash-deploy up{there}     {_start(created)}"
     yield from _other_machines(plan)
 
 
@@ -200,8 +203,11 @@ def _replaced(created: Created) -> Iterator[str]:
         yield f"before   {created.deployment.last_env_file} has the settings as they were"
 
 
-def _start(plan: Plan) -> str:
+def _start(created: Created) -> str:
     """What `up` does here."""
+    plan = created.plan
+    if created.lacks:
+        return "after what is missing works"
     if plan.errors:
         return "after the error above is fixed, or on the machine that the profile is for"
     if plan.settings.several_machines and not plan.settings.answers_requests:

@@ -110,10 +110,13 @@ def keys_add(
     done = add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
     there = done.deployment.option
     now = "accepts it now" if done.status else f"gets it with `dflash-deploy up{there}`"
+    hand = f"keys show {name} --reveal{there}   the key, for the client"
+    if scope != "metrics":
+        hand = f"connect opencode --key {name}{there}   a note for the client, with the key"
     shown = (
         f"added        {name}, {_opens(done)}, in {done.file}",
         f"engine       {now}",
-        f"next         dflash-deploy keys show {name} --reveal{there}   the key, for the client",
+        f"next         dflash-deploy {hand}",
     )
     return Report(done, shown)
 

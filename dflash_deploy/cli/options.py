@@ -278,6 +278,8 @@ def ask(directory: Path | None) -> Choice:
     use = _asked("Use (chat, coding or vision)", USES[0], _one_of(USES, "use"), USES)
     recipe = _recipe(offered, profile, use)
     plan = offered.plan(profile, recipe)
+    if use == "vision" and not plan.pair.sees:
+        _say(f"No recipe or model of {profile} reads images: `dflash-deploy models list` marks those that do.")
     models = Path("~/models")
     if plan.pair.target.repo:
         models = _asked("Directory for the weights", str(models), Path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Profile
     from dflash_deploy.catalog.read import Settings
     from dflash_deploy.operations.models import ProfileFit
+
+_MAKER = re.compile(r"NVIDIA (?:GeForce )?")
+"""Left out of titles in the list, which fit one line without it."""
 
 profiles = typer.Typer(
     help="Hardware that the catalog knows: list, show.",
@@ -40,11 +44,12 @@ def profiles_list(as_json: Json = False) -> Report:
     from dflash_deploy.operations.models import profiles
 
     found = profiles()
-    drawn = Grid("profile", "for", "model", "evidence", "fits", wraps=("for",))
+    drawn = Grid("profile", "for", "model", "evidence", wraps=("for",))
     for fit in found.profiles:
-        drawn.add_row(fit.name, fit.title, fit.pair, fit.evidence, "yes" if fit.fits else "no")
-    hint = "dflash-deploy profiles show NAME   why it does not fit; its settings, each with its reason"
-    return Report(found, (drawn, "", hint))
+        drawn.add_row(fit.name, _MAKER.sub("", fit.title), fit.pair, fit.evidence)
+    fitting = ", ".join(fit.name for fit in found.profiles if fit.fits) or "none of them"
+    hint = "dflash-deploy profiles show NAME   why it does not fit; its settings"
+    return Report(found, (drawn, "", f"fits this machine   {fitting}", hint))
 
 
 @command(examples=("profiles show rtx-3090", "profiles show dgx-spark-x2 --json"))

@@ -10,7 +10,7 @@ import typer
 from dflash_deploy.cli.command import command, option_of
 from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, seconds_of
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import DOCS, BadInput
+from dflash_deploy.errors import BadInput, where_explained
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.status import Answered, EndpointStatus, History, Status
@@ -124,7 +124,7 @@ def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
     if ending is not None:
         yield "cause", ending.cause
         yield "fix", ending.do
-        yield "failure", f"{ending.failure}, see {DOCS}/reference/failures.md"
+        yield "failure", where_explained(ending.failure)
     if answered.rank is not None:
         yield "rank", f"{answered.rank} of several machines"
     yield "upgrade", found.upgrade
@@ -151,4 +151,4 @@ def _figures(found: Status) -> Iterator[tuple[str, str | None]]:
     yield "drafts", None if length is None else f"acceptance length {length:.2f} since the start"
     yield "memory", None if found.memory is None else f"{found.memory / GIB:.1f} GiB"
     yield "GPU", found.gpu_memory and f"{found.gpu_memory} GiB used"
-    yield "costs", f"{', '.join(found.costs)}, see {DOCS}/reference/failures.md" if found.costs else None
+    yield "costs", where_explained(*found.costs) if found.costs else None

@@ -72,23 +72,24 @@ def test(
         # before minutes of checks, not after
         check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
-    if soak is not None:
-        from dflash_deploy.operations.soak import soak as run_soak
+    with reporter.working("checking"):
+        if soak is not None:
+            from dflash_deploy.operations.soak import soak as run_soak
 
-        done = run_soak(directory, soak, replica=replica, reporter=reporter)
-    elif url is not None:
-        key = key_in(key_file)
-        done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
-    else:
-        done = run_test(
-            directory,
-            replica=replica,
-            only=names,
-            baseline=baseline,
-            baseline_url=baseline_url,
-            patience=patience,
-            reporter=reporter,
-        )
+            done = run_soak(directory, soak, replica=replica, reporter=reporter)
+        elif url is not None:
+            key = key_in(key_file)
+            done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
+        else:
+            done = run_test(
+                directory,
+                replica=replica,
+                only=names,
+                baseline=baseline,
+                baseline_url=baseline_url,
+                patience=patience,
+                reporter=reporter,
+            )
     if junit is not None:
         done.write_junit(junit)
     return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)

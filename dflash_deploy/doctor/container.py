@@ -36,14 +36,22 @@ def runs_it(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     engine = subject.facts.container_engine
     if engine is None:
         message, hint = subject.facts.no_docker
-        own = ", or use `init --runtime native`" if plan.engine.native else ""
-        yield Check("container engine", "no", message, f"{hint}{own}")
+        yield Check("container engine", "no", message, f"{hint}{_without_docker(plan)}")
         return
     if (other := elsewhere(engine.host)) is not None:
         yield Check("container engine", "no", *other)
         return
     yield _engine(engine)
     yield _compose(engine)
+
+
+def _without_docker(plan: Plan) -> str:
+    """How to run the engine without Docker, if it can be installed here; empty if not."""
+    if not plan.engine.native:
+        return ""
+    return (
+        f", or {plan.engine.kind.how_to_install(plan.engine.native)} and `dflash-deploy init --force --runtime native`"
+    )
 
 
 def gpus_in_containers(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
@@ -143,7 +151,7 @@ def _native(subject: DoctorContext, plan: Plan) -> Check:
             "engine",
             "no",
             f"{plan.engine.kind.title} is not installed for this Python",
-            f"{how}, or `init --runtime compose`",
+            f"{how}, or `dflash-deploy init --force --runtime compose`",
         )
     elif installed.cpu != plan.engine.cpu:
         build = "the CPU build" if installed.cpu else "a build for GPUs"

@@ -29,7 +29,7 @@ from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.documents import TuneEvidence, read_state
 from dflash_deploy.intake.files import MIB
-from dflash_deploy.plan.choose import choose_profile, possible_runtimes
+from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.result import AUTO, Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
@@ -37,6 +37,7 @@ from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.load import Catalog
+    from dflash_deploy.doctor.check import Check
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -173,6 +174,8 @@ class Created:
     plan: Plan
     replaced: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Settings of an earlier `.env` that have another value now, each with both values; no secret is in it."""
+    lacks: tuple[Check, ...] = ()
+    """The checks of Docker or of the installed engine that fail, if the profile is for this machine."""
 
     def document(self) -> dict[str, object]:
         """The `data` of `init --json`."""
@@ -194,8 +197,8 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
     """
     if directory is not None and not force:
         check_new(Deployment(directory))
-    choice = _with_models(choice)
-    made = make_plan(choice)
+    choice, facts = _with_models(choice), read_facts()
+    made = make_plan(choice, facts=facts)
     directory = in_home(Path("~/dflash") / made.profile.name) if directory is None else directory
     deployment = Deployment(directory)
     if made.settings.several_machines and not made.settings.master_addr:
@@ -221,7 +224,17 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
         raise BadInput(said, hint="choose another directory with --dir") from None
     written = Deployment(directory).values
     replaced = {name: (old, new) for name, old in before.items() if (new := written.get(name, "")) != old}
-    return Created(deployment, made, replaced)
+    return Created(deployment, made, replaced, _lacks(made, facts))
+
+
+def _lacks(made: Plan, facts: HostFacts) -> tuple[Check, ...]:
+    """What `up` would refuse here; nothing of a plan for another machine."""
+    # `plan` does not need them
+    from dflash_deploy.doctor.check import DoctorContext  # noqa: PLC0415
+    from dflash_deploy.doctor.container import runs_it  # noqa: PLC0415
+
+    here = fits(made.profile, facts)
+    return tuple(check for check in runs_it(DoctorContext(facts), made) if here and check.status == "no")
 
 
 def _with_models(choice: Choice) -> Choice:

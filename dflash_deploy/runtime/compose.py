@@ -180,8 +180,8 @@ class ComposeRuntime:
         except EngineMissing as missing:
             kind = self._plan.engine.kind
             usable = self._plan.engine.native and kind.installed()
-            own = f", or use the installed {kind.title} with `init --runtime native`" if usable else ""
-            raise EngineMissing(missing.message, hint=f"{missing.hint}{own}") from None
+            native = f", or use the installed {kind.title}: `dflash-deploy init --force --runtime native`"
+            raise EngineMissing(missing.message, hint=f"{missing.hint}{native if usable else ''}") from None
         if (other := elsewhere(engine.host)) is not None:
             raise EngineMissing(other[0], hint=other[1])
         if engine.compose is None:

@@ -87,7 +87,7 @@ class NativeRuntime:
         if engine is None:
             raise EngineMissing(
                 f"{kind.title} is not installed in the environment of {sys.executable}",
-                hint=f"{how}, or use Docker with `init --runtime compose`",
+                hint=f"{how}, or use Docker with `dflash-deploy init --force --runtime compose`",
             )
         if engine.cpu != self._plan.engine.cpu:
             build = "the CPU build" if engine.cpu else "a build for GPUs"

@@ -29,6 +29,7 @@ from dflash_deploy.errors import (
     PortTaken,
     PreflightRefused,
     SettingsRefused,
+    where_explained,
 )
 from dflash_deploy.host.gpu import available_memory
 from dflash_deploy.host.machine import kernel_lines
@@ -393,7 +394,7 @@ def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknow
     known = findings.diagnosis
     if known is None:
         return kind(seen, hint=unknown, detail="\n".join(findings.lines))
-    told = (f"known from: {known.source}", *([REPORT] if known.part else []))
+    told = (f"known from: {known.source}", f"failure: {where_explained(known.id)}", *([REPORT] if known.part else []))
     detail = "\n".join((*findings.lines, *told))
     return kind(f"{seen}: {known.cause}", hint=known.do, detail=detail, failure=known.id, fix=known.fix)
 

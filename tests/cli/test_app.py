@@ -30,3 +30,9 @@ def test_a_name_of_other_tools_is_the_command(habit: str, name: str, tmp_path: P
     said = dflash(habit, "--help", at=tmp_path).succeeded().out
     assert said == dflash(name, "--help", at=tmp_path).succeeded().out
     assert f"\n  {habit} " not in dflash("--help", at=tmp_path).out
+
+
+@pytest.mark.parametrize(("asked", "same"), [("help", "--help"), ("help keys add", "keys add --help")])
+def test_help_as_a_word_is_the_help_of_what_follows(asked: str, same: str, tmp_path: Path) -> None:
+    said = dflash(*asked.split(), at=tmp_path).succeeded().out
+    assert said == dflash(*same.split(), at=tmp_path).succeeded().out

@@ -181,7 +181,6 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
     ("edits", "cluster", "out", "code", "said"),
     [
         ({"DFLASH_RUNTIME": "native"}, {}, "out", ExitCode.USAGE, "the deployment runs natively"),
-        ({"DFLASH_DOMAIN": "ai.example.com"}, {}, "out", ExitCode.USAGE, "DFLASH_DOMAIN=ai.example.com: Caddy"),
         ({"REPLICAS": "2"}, {}, "out", ExitCode.USAGE, "REPLICAS=2: several engines"),
         ({"NODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODE_RANK=1: this"),
         ({}, {"weights": "claim"}, "out", ExitCode.USAGE, "dflash.lock does not have the target"),
@@ -226,6 +225,16 @@ def test_the_key_in_another_setting_is_refused(deployment: Path) -> None:
     assert ran.code is not ExitCode.DONE
     assert Deployment(deployment).key.reveal() not in ran.err
     assert not (deployment / "kubernetes").exists()
+
+
+def test_a_domain_is_left_to_the_cluster(deployment: Path) -> None:
+    edit_env(deployment, DFLASH_DOMAIN="ai.example.com")
+    done = export_kubernetes(deployment, deployment / "out")
+    assert done.domain == "ai.example.com"
+    texts = [path.read_text() for path in (deployment / "out").rglob("*") if path.is_file()]
+    assert not [text for text in texts if "ai.example.com" in text]
+    said = dflash("export", "kubernetes", "--out", "out", at=deployment).succeeded().out
+    assert "domain       publish ai.example.com with an Ingress or a Gateway: https://" in said
 
 
 def test_a_claim_has_what_the_lock_has(deployment: Path) -> None:

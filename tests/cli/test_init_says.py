@@ -84,3 +84,14 @@ def test_a_clone_of_the_project_gets_no_deployment(tmp_path: Path) -> None:
     again = dflash("init", "--profile", "cpu", at=tmp_path, environment=home, elsewhere=True)
     assert again.code is ExitCode.USAGE
     assert "`dflash-deploy set NAME=VALUE` changes a setting" in again.err
+
+
+def test_a_machine_that_cannot_run_the_plan_says_so_before_up(tmp_path: Path) -> None:
+    environment = {"DOCKER_HOST": f"unix://{tmp_path}/docker.sock", "PATH": "/usr/bin:/bin"}
+    cpu = dflash("init", "--profile", "cpu", "--runtime", "compose", at=tmp_path, environment=environment).succeeded()
+    assert "missing  Docker " in cpu.out
+    assert "`dflash-deploy init --force --runtime native`" in cpu.out
+    assert "dflash-deploy up     after what is missing works" in cpu.out
+    other = dflash("init", "--force", "--profile", "h100", at=tmp_path, environment=environment).succeeded()
+    assert "missing " not in other.out
+    assert "warning: profile h100 is for one NVIDIA H100 (80 GB); this machine has no GPU" in other.err

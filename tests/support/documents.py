@@ -111,7 +111,7 @@ def problem_of(link: Link) -> str:
 
 
 def anchors(file: Path) -> frozenset[str]:
-    """The anchors of a document: its headings, as GitHub and the site write them, and ids that begin rows of lists."""
+    """The anchors of a document: its headings, as GitHub and the site write them, and those of `<a id="…">`."""
     return _anchors(file.read_text(encoding="utf-8"))
 
 
@@ -119,7 +119,7 @@ def anchors(file: Path) -> frozenset[str]:
 def _anchors(text: str) -> frozenset[str]:
     blocks = _parsed(text)
     titles = [inside.content for opened, inside in pairwise(blocks) if opened.type == "heading_open"]
-    ids = re.findall(r"^- `([a-z0-9-]+)`: ", text, re.MULTILINE)
+    ids = re.findall(r'<a id="([a-z0-9-]+)">', text)
     return frozenset({*ids, *(re.sub(r"\s", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles)})
 
 

@@ -40,9 +40,10 @@ def test_what_a_reader_does_is_found_before_what_a_reader_looks_up(page: str, bo
 
 def test_each_known_failure_links_to_itself_and_its_remedy_is_a_paragraph() -> None:
     shown, _ = on_the_site_of(
-        "reference/failures.md", "- `a-b`: one; `c`: two.\n  Run `c`: now\n- `d`: three.\n  Wait\n"
+        "reference/failures.md",
+        '- <a id="a-b">`a-b`</a>: one; <a id="c">`c`</a>: two.\n  Run `c`: now\n- <a id="d">`d`</a>: three.\n  Wait\n',
     )
-    assert re.findall(r'<a id="([\w-]+)" href="#\1"><code>\1</code></a>', shown) == ["a-b", "c", "d"]
+    assert re.findall(r'<a id="([\w-]+)" href="#\1">`\1`</a>', shown) == ["a-b", "c", "d"]
     assert [line for line in shown.splitlines() if line.startswith("    ")] == ["    Run `c`: now", "    Wait"]
 
 

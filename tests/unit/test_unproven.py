@@ -22,10 +22,10 @@ def test_each_proof_is_a_test_that_exists(test: str) -> None:
     assert (ROOT / test).is_file()
 
 
-def test_each_profile_has_a_command_for_each_of_its_engines() -> None:
+def test_each_profile_has_a_model_for_each_of_its_engines() -> None:
     for profile in load_catalog().profiles.values():
-        for choice in profile.engines:
-            assert f"--profile {profile.name} --engine {choice.release} --model " in TEXT
+        (line,) = (line for line in TEXT.splitlines() if line.startswith(f"- `{profile.name}`: "))
+        assert [choice.release for choice in profile.engines if f"`{choice.release}`" not in line] == []
 
 
 def test_it_claims_no_run_on_a_gpu_that_the_catalog_does_not_have() -> None:

@@ -108,23 +108,22 @@ def models(catalog: Catalog) -> str:
     parts = [head]
     for family, pairs in families:
         parts += [f"## {family.title}\n", *_family(pairs)]
-    return joined(*parts)
+    notices: dict[str, list[str]] = {}
+    for pair in catalog.pairs.values():
+        notices.setdefault(pair.target.notice, []).append(code(pair.name))
+    told = (f"- {', '.join(names)}: {notice}" for notice, names in notices.items() if notice)
+    return joined(*parts, "## Notices\n", *told)
 
 
 def _family(pairs: Iterable[ModelPair]) -> Iterator[str]:
     head = ("model", "target", "quantization", "weights", "drafter")
     rows = []
-    notices = []
     for pair in pairs:
         target, drafter = pair.target, pair.drafter
         size = sizes_of(target.bytes, drafter.bytes)
         here, there = (code(one.repo or one.bundled or "") for one in (target, drafter))
         rows.append((code(pair.name), here, target.quantisation, size, there))
-        if target.notice:
-            notices.append(f"- `{pair.name}`: {target.notice}")
     yield from table(head, rows)
-    if notices:
-        yield from (*notices, "")
 
 
 def engines(catalog: Catalog) -> str:

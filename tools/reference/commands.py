@@ -14,9 +14,9 @@ from tools.reference.markdown import GENERATED, code, joined
 
 _HEAD = f"""# Commands
 
-`dflash-deploy COMMAND --help` prints the same, and two options that the lists below leave out. A command works on the
-deployment in the current directory, or in `--dir DIR`. A command that reports has `--json`: exactly one
-[document](json.md) on standard output. All commands share the [exit codes](exit-codes.md).
+`dflash-deploy help COMMAND` prints the same. An option of an earlier command is only named, and two options are left
+out. A command works on the deployment in the current directory, or in `--dir DIR`. A command that reports has `--json`:
+exactly one [document](json.md) on standard output. All commands share the [exit codes](exit-codes.md).
 `dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
 clients and deployments.
 
@@ -59,19 +59,27 @@ def examples_of(command: Any) -> list[str]:
 
 def page() -> str:
     """The whole page."""
-    return joined(_HEAD, *(_section(name, command) for name, command in shown()))
+    first: dict[tuple[str, str], str] = {}
+    return joined(_HEAD, *(_section(name, command, first) for name, command in shown()))
 
 
-def _section(name: str, command: Any) -> str:
+def _section(name: str, command: Any, first: dict[tuple[str, str], str]) -> str:
+    """The section of a command. `first` has the command that described an option, and gets those of this one."""
     parts = parts_of(name, command)
-    described = [*parts.arguments, *(one for one in parts.options if one not in _EVERYWHERE)]
+    own = [one for one in (*parts.arguments, *parts.options) if one not in _EVERYWHERE]
+    described = [one for one in own if first.setdefault(one, name) == name]
+    named: dict[str, list[str]] = {}
+    for one in own:
+        if first[one] != name:
+            named.setdefault(first[one], []).append(code(one[0]))
     return "\n".join(
         (
             f"## {name}\n",
             parts.text + "\n",
-            f"    {parts.usage}\n",
+            *(() if parts.usage == f"dflash-deploy {name} [OPTIONS]" else (f"    {parts.usage}\n",)),
             *(f"- {code(spelling)}: {meaning}" for spelling, meaning in described),
-            *([""] if described else ()),
+            *(f"- As in [{one}](#{one.replace(' ', '-')}): {', '.join(names)}." for one, names in named.items()),
+            *([""] if own else ()),
             "Examples:\n",
             *(f"    {example}" for example in examples_of(command)),
             "",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 from dflash_deploy.catalog.load import load_catalog
 from tools.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, scored
-from tools.reference.markdown import GENERATED, joined, table
+from tools.reference.markdown import GENERATED, joined
 
 _INTRODUCTION = """\
 # How often a named cause is right
@@ -25,25 +24,27 @@ first time.
 Most logs are excerpts of reports, often without the lines before them. A log of your own has more to go by."""
 
 _AFTER = """\
-Set 1 has no record of its first run. After each first run, many failures that were not named got rows, and wrong rows
-were corrected. So a set shows the state of its day, and the next set what the rows are worth for other failures."""
+After each run, failures that were not named
+got rows, and wrong rows were corrected. So each set shows what the rows were worth for failures of others."""
 
 
 def page() -> str:
     """The text of the page."""
     source = GENERATED.format(source="`tools/diagnosis`")
-    head = ("set", "failures", "named", "wrong", "healthy logs", "called ill")
-    return joined(
-        _INTRODUCTION, "", source, "", "## The first run of each set", "", *table(head, _rows()), _AFTER, "",
-        "## Today", "", _today(),
-    )  # fmt: skip
+    return joined(_INTRODUCTION, "", source, "", "## The first runs", "", _first(), "", "## Today", "", _today())
 
 
-def _rows() -> Iterator[tuple[str, ...]]:
-    for number, first in enumerate(FROZEN.values(), 2):
-        whole = first.whole
-        share = f"{whole.named} ({whole.named / whole.failures:.0%})"
-        yield f"{number}", f"{whole.failures}", share, f"{whole.wrong}", f"{first.healthy}", f"{first.alarms}"
+def _first() -> str:
+    """The sums over the first run of each set, and the range of the sets."""
+    runs = tuple(FROZEN.values())
+    named, failures = (sum(getattr(run.whole, name) for run in runs) for name in ("named", "failures"))
+    shares = sorted(run.whole.named / run.whole.failures for run in runs)
+    return (
+        f"In the first runs of {len(runs)} sets, {named} of {failures} failures were named ({named / failures:.0%}; "
+        f"{shares[0]:.0%} to {shares[-1]:.0%} of a set),\nand {sum(run.whole.wrong for run in runs)} wrongly. "
+        f"Of {sum(run.healthy for run in runs)} logs of engines that worked, {sum(run.alarms for run in runs)} were "
+        f"called ill. {_AFTER}"
+    )
 
 
 def _today() -> str:

@@ -59,4 +59,5 @@ def _entries(rows: Iterable[Failure]) -> Iterator[str]:
         do = _IN_ENV.sub(lambda said: said["setting"] or "", row.do)
         remedies.setdefault(do[0].upper() + do[1:] + (f"; fix {fix}" if fix else ""), []).append(row)
     for remedy, alike in remedies.items():
-        yield f"- {'; '.join(f'{code(row.id)}: {row.part or row.cause}' for row in alike)}.\n  {remedy}"
+        causes = (f'<a id="{row.id}">{code(row.id)}</a>: {row.part or row.cause}' for row in alike)
+        yield f"- {'; '.join(causes)}.\n  {remedy}"

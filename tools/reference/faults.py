@@ -18,14 +18,9 @@ _HEAD = """# Faults
 Faults that the tests create, and what the commands report. Each row is a test:
 
 1. The test creates the state and runs the command of the row.
-2. The command must end in time, with that exit code ([exit codes](exit-codes.md)) and those words.
+2. The command must end within a few seconds, with that exit code ([exit codes](exit-codes.md)) and those words.
 3. `.env` and the user's other files must be unchanged, byte for byte, and the weights must be the same files.
 4. The test removes the cause and runs the same command again.
-
-The seconds are limits from the start of the command to its end on an idle machine; the tests share two cores with
-engines, and allow six times as many. "Then: done" means that the command ends with 0 after the fix; for `up` this
-includes an answer of the real engine. "Then: to the port" means that `up` passes all its checks up to the last one
-before it starts an engine, the port, which the test keeps occupied.
 
 Generated from the tests by `make generate`; a test compares them. See also [known
 failures](failures.md) of engines, and [downloads](downloads.md) for the faults that downloads survive.
@@ -59,10 +54,10 @@ def page(faults: tuple[Shown, ...]) -> str:
 
 
 def _table(rows: list[Shown]) -> Iterator[str]:
-    yield "| state | command | within | says | exit code | fix | then |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| state | command | says | exit code | fix |"
+    yield "|---|---|---|---|---|"
     for one in rows:
         fault = one.fault
         says = ", ".join(f"“{text}”" for text in fault.says)
-        columns = (fault.name, f"`{fault.verb}`", f"{fault.within:g} s", says, f"{fault.code.value}", fault.cure)
-        yield "| " + " | ".join(text.replace("|", "\\|") for text in (*columns, fault.afterwards)) + " |"
+        columns = (fault.name, f"`{fault.verb}`", says, f"{fault.code.value}", fault.cure)
+        yield "| " + " | ".join(text.replace("|", "\\|") for text in columns) + " |"

@@ -20,9 +20,8 @@ _ALERTS = """# Alerts
 deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
 [Monitor](../how-to/monitor.md) shows the setup.
 
-Each alert fires in a test on series with its fault, and on no others (`tests/processes/monitoring`). Twelve of them
-reach a webhook from two real llama.cpp servers that are overloaded, hung or killed, with shorter times
-(`tests/parsers`), and EngineHangs from the real vLLM, whose core is stopped (`tests/engine`).
+Each alert fires in a test on series with its fault, and on no others. Twelve of them reach a webhook from real
+llama.cpp servers that are overloaded, hung or killed, and EngineHangs from the real vLLM.
 
 {generated}
 """

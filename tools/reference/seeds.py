@@ -71,9 +71,16 @@ def page() -> str:
             if one.why_not:
                 reasons.setdefault(one.why_not, []).append(one.says)
         parts += [f"## {title[0].upper()}{title[1:]}\n"]
-        parts += [f"- {'; '.join(says)}: {reason}." for reason, says in reasons.items()]
+        parts += [f"- {'; '.join(_first(says))}: {reason}." for reason, says in reasons.items()]
         parts += [""]
     return joined(_HEAD.format(count=sum(len(entries) for _, entries in known.values())), *parts)
+
+
+def _first(says: list[str]) -> Iterator[str]:
+    """The first two statements with one reason, and how many others `tools/seeds/` has."""
+    yield from says[:2]
+    if len(says) > 2:
+        yield f"{len(says) - 2} more like these"
 
 
 def _statements(document: str, entry: Mapping[str, object]) -> Iterator[Statement]:

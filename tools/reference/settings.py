@@ -32,20 +32,25 @@ def page() -> str:
     fields = [field for field in Settings.fields() if not field.internal]
     parts = [_HEAD]
     for section, inside in groupby(fields, key=lambda field: described[field.name].section):
-        rows: dict[tuple[str, ...], list[str]] = {}
+        rows: dict[str, list[tuple[str, ...]]] = {}
         for field in inside:
-            rows.setdefault(_row(field, described[field.name].text), []).append(code(field.name))
-        cells = ((", ".join(names), *row) for row, names in rows.items())
+            rows.setdefault(_meaning(field, described[field.name].text), []).append(
+                (code(field.name), kind_of(field, "`"), code(Field.written(field.default)))
+            )
+        cells = ((*(_once(column) for column in zip(*row, strict=True)), text) for text, row in rows.items())
         parts += [f"## {section}\n", *table(("setting", "value", "default", "meaning"), cells)]
     return joined(*parts)
 
 
-def _row(field: Field[Any], text: str) -> tuple[str, ...]:
-    """All about a setting but its name: settings that share a comment of the template share a row."""
-    value = kind_of(field, "`")
-    default = code(Field.written(field.default))
+def _once(cells: tuple[str, ...]) -> str:
+    """The cells of settings that share a row; once if all are the same."""
+    return "; ".join(dict.fromkeys(cell or "empty" for cell in cells)) if any(cells) else ""
+
+
+def _meaning(field: Field[Any], text: str) -> str:
+    """The meaning of a setting: settings that share a comment of the template share a row."""
     only = "" if field.templates == EVERY else ", ".join(ENGINES[one] for one in field.templates) + ": "
-    return value, default, only + " ".join(_marked(text))
+    return only + " ".join(_marked(text))
 
 
 def _marked(text: str) -> Iterator[str]:

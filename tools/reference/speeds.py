@@ -34,17 +34,17 @@ def page(speeds: Iterable[PublishedSpeed]) -> str:
     for (profile, pair), rows in groups.items():
         head = any(row.mtp for row in rows)
         columns = (*_COLUMNS, *(_MTP if head else ()), "engine", "source")
-        parts += [f"## {profile}: {pair}\n", *_folded(columns, [_row(row, head=head) for row in rows])]
+        parts.append(f"## {profile}: {pair}\n")
+        for one in dict.fromkeys((row.measured_with, row.source) for row in rows):
+            alike = [_row(row, head=head) for row in rows if (row.measured_with, row.source) == one]
+            parts += _folded(columns, alike)
     return joined(*parts)
 
 
 def _folded(columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
-    """The table without empty columns; engine and source are before it if they are the same in all rows."""
-    differing = [number for number in range(len(columns)) if len({row[number] for row in rows}) > 1]
-    constant = [number for number in (len(columns) - 2, len(columns) - 1) if number not in differing]
-    kept = [number for number, _ in enumerate(columns) if number not in constant and any(row[number] for row in rows)]
-    if constant:
-        yield "; ".join(f"{columns[number]}: {rows[0][number]}" for number in constant).capitalize() + ".\n"
+    """The table of one engine and source without empty columns."""
+    kept = [number for number, _ in enumerate(columns[:-2]) if any(row[number] for row in rows)]
+    yield f"Engine: {rows[0][-2]}; source: {rows[0][-1]}.\n"
     yield from table(tuple(columns[number] for number in kept), ([row[number] for number in kept] for row in rows))
 
 

@@ -133,8 +133,9 @@ profile it has the commands that would prove it. [Evidence](../explanation/evide
 In a clone of this project, `make proof` proves with a model of its own what it can in at most 20 minutes, and writes
 one page. [How to share it](../how-to/report-a-failure.md#share-a-result). With the model that you serve:
 
-1. Run one of the `init` lines of [your profile](#profiles), then these:
+1. Run these, with ENGINE and MODEL of [your profile](#profiles):
 
+        dflash-deploy init --dir proof --profile PROFILE --engine ENGINE --model MODEL
         dflash-deploy doctor --dir proof --probe
         dflash-deploy plan --dir proof --json
         dflash-deploy pull --dir proof
@@ -149,7 +150,7 @@ one page. [How to share it](../how-to/report-a-failure.md#share-a-result). With 
    bundle before you share it. See [report a failure](../how-to/report-a-failure.md).
 """
 
-_TWO_MACHINES = "Both machines of a pair run it, with the address of the first: [two boxes](../tutorials/two-boxes.md)."
+_TWO_MACHINES = "Both machines of a pair run it, with `--master-addr`: [two boxes](../tutorials/two-boxes.md)."
 
 
 def page(catalog: Catalog, results: Results) -> str:
@@ -196,12 +197,15 @@ def _profiles(catalog: Catalog) -> Iterator[str]:
         allowed.setdefault((profile.name, engine.name), []).append(pair.name)
     yield f"The evidence of each profile is in [Evidence](../explanation/evidence.md). {_TWO_MACHINES}\n"
     for profile in catalog.profiles.values():
+        served: dict[str, list[str]] = {}
         for choice in profile.engines:
             engine = catalog.engines[choice.release]
             # the profile's own model first, then its other files
             names = sorted(allowed[profile.name, engine.name], key=lambda name: _distance(name, profile.pair))
             fitting = (name for name in names if _fits(catalog, profile, name, engine))
-            yield _line(profile, next(fitting), engine)
+            served.setdefault(next(fitting), []).append(code(engine.name))
+        models = (f"{', '.join(engines)} with {code(model)}" for model, engines in served.items())
+        yield f"- {code(profile.name)}: {'; '.join(models)}"
     yield ""
 
 
@@ -210,16 +214,6 @@ def _distance(name: str, own: str) -> tuple[bool, bool]:
 
 
 def _fits(catalog: Catalog, profile: Profile, pair: str, engine: EngineRelease) -> bool:
-    choice = Choice(
-        profile=profile.name, model=pair, engine=engine.name, master_addr=_address(profile, "10.0.0.1") or None
-    )
+    address = "10.0.0.1" if profile.hardware.machines > 1 else None
+    choice = Choice(profile=profile.name, model=pair, engine=engine.name, master_addr=address)
     return not plan_deployment(MACHINES[profile.name], choice, catalog).errors
-
-
-def _line(profile: Profile, pair: str, engine: EngineRelease) -> str:
-    address = _address(profile, " --master-addr ADDRESS")
-    return f"    dflash-deploy init --dir proof --profile {profile.name} --engine {engine.name} --model {pair}{address}"
-
-
-def _address(profile: Profile, text: str) -> str:
-    return text if profile.hardware.machines > 1 else ""

@@ -12,7 +12,7 @@ from dflash_deploy.cli.command import command, examples, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, Junit, KeyFile, Only
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.cli.test import tested_lines
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import DOCS, BadInput
 
 if TYPE_CHECKING:
     from dflash_deploy.features.export.operations import (
@@ -191,11 +191,15 @@ def _composed(done: ComposeExport) -> tuple[str, ...]:
     )
 
 
+WHERE = f"{DOCS}/how-to/kubernetes.md#ingress"
+
+
 def _written(done: KubernetesExport | ProductionStackExport, secrets: Iterable[str], next_: str) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"image        {done.note or done.image}",
         *(f"secret       {line}" for line in secrets if line),
+        *((f"domain       publish {done.domain} with an Ingress or a Gateway: {WHERE}",) if done.domain else ()),
         f"next         {done.directory}/README.md has the steps; this command {next_}",
     )
 

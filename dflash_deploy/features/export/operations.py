@@ -47,8 +47,8 @@ from dflash_deploy.features.monitoring.project import limits_of
 from dflash_deploy.features.monitoring.rules import rule_groups
 from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
 from dflash_deploy.intake.files import MIB, read_text, shown
-from dflash_deploy.plan.result import Plan
-from dflash_deploy.planning import plan_of
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.router.files import KEYS
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
@@ -168,6 +168,8 @@ class KubernetesExport:
     note: str
     secret_command: str
     router_secret_command: str
+    domain: str = ""
+    """The domain of the deployment, which a cluster has to publish itself."""
 
     def document(self) -> dict[str, object]:
         """The `data` of `export kubernetes --json`; no key is in it."""
@@ -189,7 +191,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     """Write the deployment in a directory as a kustomize folder into `out`, which is created.
 
     Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines, a rank
-    other than 0, a domain, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
+    other than 0, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
     for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full; NoDeployment,
     SettingsRefused, LockRefused.
     """
@@ -208,6 +210,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
         image_note(source, cluster),
         secret_command(source, cluster),
         router_secret_command(source, cluster),
+        Settings.dflash_domain.text(deployment.values),
     )
 
 
@@ -243,7 +246,9 @@ def rendered(deployment: Deployment, cluster: Cluster, folder: Folder) -> tuple[
 
 def _checked_source(deployment: Deployment, cluster: Cluster) -> ExportSource:
     """What manifests are rendered from. Raises what keeps the deployment from being exported to a cluster."""
-    plan = plan_of(deployment)
+    # a cluster publishes its Service itself
+    values = {name: value for name, value in deployment.values.items() if name != Settings.dflash_domain.name}
+    plan = make_plan(Choice(edited=values), deployment)
     _check(plan, deployment)
     lock = read_lock(deployment.directory / LOCK_FILE)
     if cluster.weights == "claim":
@@ -308,11 +313,6 @@ def _check(plan: Plan, deployment: Deployment) -> None:
             f"{plan.settings.replicas}`",
         )
     refuse_native(plan, "Kubernetes")
-    if plan.settings.dflash_domain:
-        raise NotPossible(
-            f"{Settings.dflash_domain}={plan.settings.dflash_domain}: Caddy cannot be exported",
-            hint=f"leave {Settings.dflash_domain} empty: a cluster publishes the Service with an Ingress or a Gateway",
-        )
     refuse_errors(deployment, plan)
 
 
@@ -451,6 +451,8 @@ class ProductionStackExport:
     image: str
     note: str
     secret_commands: Sequence[str]
+    domain: str = ""
+    """The domain of the deployment, which a cluster has to publish itself."""
 
     def document(self) -> dict[str, object]:
         """The `data` of `export production-stack --json`; no key is in it."""
@@ -484,6 +486,7 @@ def export_production_stack(directory: Path, out: Path, cluster: Cluster = USUAL
         source.image(cluster),
         image_note(source, cluster),
         (router_key_command(source, cluster), keys_command(source, cluster)),
+        Settings.dflash_domain.text(deployment.values),
     )
 
 

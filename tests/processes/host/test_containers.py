@@ -156,7 +156,8 @@ def test_what_keeps_docker_from_answering_is_told_apart(
     assert refused.value.hint.startswith(missing.value.hint)
     check = only(container.runs_it, a_subject(facts=read_facts()))
     assert (check.status, check.saw) == ("no", missing.value.message)
-    assert check.fix == f"{missing.value.hint}, or use `init --runtime native`"
+    assert check.fix.startswith(f"{missing.value.hint}, or run `")
+    assert check.fix.endswith("` and `dflash-deploy init --force --runtime native`")
 
 
 def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str, host: str = "", name: str = "bin") -> Path:

@@ -1,6 +1,7 @@
 """The progress of a start as lines, and as JSON."""
 
 import json
+import time
 
 import pytest
 
@@ -54,6 +55,21 @@ def test_a_pipe_gets_a_line_for_each_phase(capsys: pytest.CaptureFixture[str]) -
         "    2 s  loading the target (40 s last time): --api-key ***",
         "    5 s  warming up (40 s last time)",
     ]
+
+
+def test_work_without_a_line_says_that_it_goes_on_but_less_and_less_often(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = Terminal()
+    with shown.working("measuring", quiet=0.04):
+        time.sleep(0.5)
+        with shown.starting():
+            capsys.readouterr()
+            time.sleep(0.2)
+            assert capsys.readouterr().err == ""
+        time.sleep(0.2)
+        shown.note("a line")
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1] == "a line"
+    assert 1 <= said.count("        measuring: 0 s") <= 3
 
 
 def test_a_program_gets_each_step_as_a_document(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair, WeightsMissing
 from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.operations import described
+from dflash_deploy.operations import plan
 from dflash_deploy.operations.described import add, entry_at, with_models
 from dflash_deploy.operations.plan import init
 from dflash_deploy.plan.result import Choice
@@ -23,7 +24,8 @@ from dflash_deploy.planning import UNREAD, plan_of
 
 @pytest.fixture(autouse=True)
 def _no_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "read_facts", lambda: UNREAD)
+    for module in (planning, plan):
+        monkeypatch.setattr(module, "read_facts", lambda: UNREAD)
 
 
 @pytest.fixture

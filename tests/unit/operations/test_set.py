@@ -8,6 +8,7 @@ import pytest
 from dflash_deploy import planning
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, PreflightRefused, SettingsRefused
+from dflash_deploy.operations import plan
 from dflash_deploy.operations.plan import init
 from dflash_deploy.operations.set import assignments, change, settings
 from dflash_deploy.plan.result import Choice
@@ -18,7 +19,8 @@ H100 = MACHINES["h100"]
 
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(planning, "read_facts", lambda: H100)
+    for module in (planning, plan):
+        monkeypatch.setattr(module, "read_facts", lambda: H100)
     init(tmp_path, Choice(profile="h100", runtime="compose"))
     return tmp_path
 

@@ -4,14 +4,11 @@ vLLM's are of real logs (0.32 on the CPU) but for the bars of a GPU, and the buu
 CPU). SGLang's and llama.cpp's are of logs that were posted.
 """
 
-import re
-
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from dflash_deploy.startup.progress import Phases, Step, message_of
-from tests.support.documents import ROOT
 
 LINES = [
     ("compose", " Image dflash-deploy/vllm:0.33 Pulling ", Step("pulling the image")),
@@ -183,14 +180,3 @@ def test_only_the_beginning_of_a_long_line_is_searched() -> None:
         Phases("vllm").after([line], Step("")).phase == Phases("vllm").after(["Capturing CUDA graph"], Step("")).phase
     )
     assert len(message_of(line)) == LONGEST_LINE
-
-
-def test_the_start_that_the_page_of_up_shows_has_the_phases_of_the_catalog_in_their_order() -> None:
-    page = (ROOT / "docs" / "reference" / "up.md").read_text("utf-8")
-    shown = re.findall(r"^ {4} +\d+ s  ([^:\n]+): (.+)$", page, re.M)
-    phases = [phase.phase for phase in load_catalog().phases if "vllm" in phase.by]
-    places = [phases.index(re.sub(r" \d+/\d+$", "", phase)) for phase, _ in shown if phase != "first generation"]
-    assert places == sorted(places)
-    # the phase begins with the server's last line before the process, not with one of the process
-    first = next(said for phase, said in shown if phase == "starting the engine process")
-    assert not first.startswith("reserved_cpus")
