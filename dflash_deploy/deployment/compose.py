@@ -191,7 +191,6 @@ NO_FILES: Mapping[str, list[str]] = {}
 ADDITIONS = {
     "kubernetes": "an overlay",
     "compose": "compose.override.yaml",
-    "production-stack": "a values file of your own",
 }
 """The forms of an export, and where a person's changes to it belong."""
 

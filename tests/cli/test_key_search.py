@@ -71,7 +71,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "export compose": (),
     "export test": ("vision",),
     "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
-    "export production-stack": (),
     "monitor export": ("exported",),
     "monitor up": (),
     "monitor down": (),

@@ -4,7 +4,7 @@ from dflash_deploy.registry import Feature
 
 FEATURE = Feature(
     commands={
-        "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose, production-stack."),
+        "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose."),
     },
     documents=f"{__name__}.documents",
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,14 +18,13 @@ if TYPE_CHECKING:
         ComposeExport,
         ExportCheck,
         KubernetesExport,
-        ProductionStackExport,
     )
 
 
 export = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="The deployment elsewhere: kubernetes, compose, production-stack.",
+    help="The deployment elsewhere: kubernetes, compose.",
     epilog=examples("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
 )
 
@@ -94,7 +92,7 @@ def export_kubernetes(
         _refuse_others(given=cluster != Cluster())
         return _checked(check_kubernetes(directory, out))
     done = run_export_kubernetes(directory, out, cluster)
-    return Report(done.document(), _written(done, (done.secret_command, done.router_secret_command), "applied nothing"))
+    return Report(done.document(), _written(done))
 
 
 @command(changes=True, examples=("export compose", "export compose --out ../vision --check"))
@@ -119,34 +117,6 @@ def export_compose(
         return _checked(check_compose(directory, out))
     done = run_export_compose(directory, out)
     return Report(done.document(), _composed(done))
-
-
-@command(
-    changes=True, examples=("export production-stack --check", "export production-stack --image example.com/vllm:1")
-)
-def export_production__stack(
-    directory: Directory = HERE,
-    out: Folder = Path("production-stack"),
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
-    name: Annotated[str, typer.Option(help="Name of the Helm release.")] = "dflash",
-    weights: Annotated[
-        Literal["host-path", "claim"],
-        typer.Option(help="Weights: in directories of each node, or in the claim of `export kubernetes`."),
-    ] = "host-path",
-    image: Image = "",
-    check: Check = False,
-    as_json: Json = False,
-) -> Report:
-    """Write the values of vLLM's production-stack chart. No key is in them; the README has the steps."""
-    from dflash_deploy.features.export.cluster import Cluster
-    from dflash_deploy.features.export.operations import check_production_stack, export_production_stack
-
-    cluster = Cluster(name=name, replicas=replicas, weights=weights, image=image)
-    if check:
-        _refuse_others(given=cluster != Cluster())
-        return _checked(check_production_stack(directory, out))
-    done = export_production_stack(directory, out, cluster)
-    return Report(done.document(), _written(done, done.secret_commands, "installed nothing"))
 
 
 @command(examples=("export test vision", "export test vision --only text,drafts --json"))
@@ -191,12 +161,12 @@ def _composed(done: ComposeExport) -> tuple[str, ...]:
     )
 
 
-def _written(done: KubernetesExport | ProductionStackExport, secrets: Iterable[str], next_: str) -> tuple[str, ...]:
+def _written(done: KubernetesExport) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"image        {done.note or done.image}",
-        *(f"secret       {line}" for line in secrets if line),
-        f"next         {done.directory}/README.md has the steps; this command {next_}",
+        *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
+        f"next         {done.directory}/README.md has the steps; this command applied nothing",
     )
 
 
@@ -215,5 +185,4 @@ def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
 
 export.command("kubernetes")(export_kubernetes)
 export.command("compose")(export_compose)
-export.command("production-stack")(export_production__stack)
 export.command("test")(export_test)

@@ -54,31 +54,6 @@ class ExportComposeData(DocumentedDict):
     """The roles whose weights the folder's lock has: target, drafter."""
 
 
-class ExportProductionStackData(DocumentedDict):
-    """The folder that `export production-stack` wrote."""
-
-    directory: str
-    """Where it is."""
-    files: list[str]
-    """Their paths below the directory."""
-    name: str
-    """Name of the Helm release."""
-    replicas: Annotated[int, Field(ge=1)]
-    """Pods, each with one engine."""
-    chart: str
-    """Name of the chart."""
-    chart_version: str
-    """Version of the chart that the values are for."""
-    image: str
-    """Image of the engine."""
-    image_pinned: bool
-    """Whether the image is named by its digest."""
-    image_note: str
-    """What the nodes lack of the image; empty if it is named by its digest."""
-    secret_commands: list[str]
-    """The lines that create the Secrets of the router and of the engines. They have no key: they read .env."""
-
-
 class ManifestDifference(DocumentedDict):
     """One value in which the folder differs from the deployment."""
 
@@ -104,6 +79,5 @@ class ExportCheckData(DocumentedDict):
 DOCUMENTS: Mapping[str, CommandData] = {
     "export kubernetes": CommandData((ExportKubernetesData, ExportCheckData)),
     "export test": CommandData((TestData,)),
-    "export production-stack": CommandData((ExportProductionStackData, ExportCheckData)),
     "export compose": CommandData((ExportComposeData, ExportCheckData)),
 }

@@ -1,8 +1,7 @@
-"""`export`: a deployment as a folder for Kubernetes, for Compose, or for vLLM's own chart.
+"""`export`: a deployment as a folder for Kubernetes or for Compose.
 
-`export kubernetes` writes a kustomize folder, `export compose` a folder that runs without this program, and
-`export production-stack` the values of the chart. All three check what keeps a deployment from being exported, and how
-a folder differs from it.
+`export kubernetes` writes a kustomize folder, `export compose` a folder that runs without this program. Both check what
+keeps a deployment from being exported, and how a folder differs from it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from dflash_deploy.features.export.pull import ENV_FILE as PULL_ENV
 from dflash_deploy.features.export.pull import LOCK_FILE as PULL_LOCK
 from dflash_deploy.features.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
-from dflash_deploy.features.export.stack import CHART, CHART_VERSION, keys_command, router_key_command, stack_folder
 from dflash_deploy.features.monitoring.project import limits_of
 from dflash_deploy.features.monitoring.rules import rule_groups
 from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
@@ -147,9 +145,6 @@ USUAL_CLUSTER = Cluster()
 
 EXPORT_KUBERNETES = "export kubernetes"
 
-Folder = Callable[[ExportSource, Cluster], dict[str, str]]
-"""What gives the text of each file of an export."""
-
 ENDPOINT = "HF_ENDPOINT"
 """The variable with the Hub or mirror of a deployment."""
 
@@ -194,7 +189,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
-    source, texts = rendered(deployment, cluster, folder)
+    source, texts = rendered(deployment, cluster)
     write_folder(out, origin_of(deployment, EXPORT_KUBERNETES), texts, asdict(cluster))
     if cluster.routed:
         # the Secrets are made of them: the router's key is among those that the engines accept
@@ -216,22 +211,17 @@ def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
 
     Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
     """
-    return check_cluster(directory, out, EXPORT_KUBERNETES, folder)
-
-
-def check_cluster(directory: Path, out: Path, command: str, folder: Folder) -> ExportCheck:
-    """Compare a folder for a cluster, as `check_folder` does. `folder` gives the text of each file."""
     return check_folder(
         directory,
         out,
-        command,
+        EXPORT_KUBERNETES,
         KubernetesRecord,
-        lambda deployment, record: rendered(deployment, Cluster(**record.options.model_dump()), folder)[1],
+        lambda deployment, record: rendered(deployment, Cluster(**record.options.model_dump()))[1],
     )
 
 
-def rendered(deployment: Deployment, cluster: Cluster, folder: Folder) -> tuple[ExportSource, dict[str, str]]:
-    """The text of each file of a folder for a cluster, and what it is made from.
+def rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
+    """The text of each file of the folder, and what it is made from.
 
     Raises what keeps the deployment from being exported.
     """
@@ -436,60 +426,3 @@ def compose_source(deployment: Deployment, plan: Plan) -> ComposeSource:
             for role, model in (lock.models if lock else {}).items()
         },
     )
-
-
-EXPORT_STACK = "export production-stack"
-
-
-@dataclass(frozen=True)
-class ProductionStackExport:
-    """The folder that `export production-stack` wrote. `note` says what the nodes lack of the image."""
-
-    directory: Path
-    files: Sequence[str]
-    cluster: Cluster
-    image: str
-    note: str
-    secret_commands: Sequence[str]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export production-stack --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.cluster.name,
-            "replicas": self.cluster.replicas,
-            "chart": CHART,
-            "chart_version": CHART_VERSION,
-            "image": self.image,
-            "image_pinned": is_pinned(self.image),
-            "image_note": self.note,
-            "secret_commands": list(self.secret_commands),
-        }
-
-
-def export_production_stack(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> ProductionStackExport:
-    """Write the values of the chart for the deployment in a directory into `out`, which is created.
-
-    Of `cluster` it takes name, replicas, weights and image. Files of a person are never overwritten. Raises
-    NotPossible for engines other than vLLM, and what `export_kubernetes` raises.
-    """
-    deployment = Deployment.existing(directory)
-    source, texts = rendered(deployment, cluster, stack_folder)
-    write_folder(out, origin_of(deployment, EXPORT_STACK), texts, asdict(cluster))
-    return ProductionStackExport(
-        out.absolute(),
-        tuple(sorted(texts)),
-        cluster,
-        source.image(cluster),
-        image_note(source, cluster),
-        (router_key_command(source, cluster), keys_command(source, cluster)),
-    )
-
-
-def check_production_stack(directory: Path, out: Path) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_production_stack` raises.
-    """
-    return check_cluster(directory, out, EXPORT_STACK, stack_folder)
