@@ -86,7 +86,6 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 RETIRED: Mapping[str, str] = {
     "--load": "today it is `dflash-deploy capacity LOAD`",
     "--no-blocks": "`bench` prints no blocks unless it is given --blocks",
-    "--kubernetes": "today it is `dflash-deploy export test NAMESPACE`",
     **dict.fromkeys(
         (
             *("--webhook", "--webhook-file", "--webhook-token-file", "--ntfy", "--ntfy-file", "--ntfy-token-file"),

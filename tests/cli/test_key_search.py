@@ -69,7 +69,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys usage": (),
     "export kubernetes": (),
     "export compose": (),
-    "export test": ("vision",),
     "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
     "monitor export": ("exported",),
     "monitor up": (),
@@ -87,7 +86,6 @@ WITHOUT_DIRECTORY = (
     "models",
     "schema",
     "explain",
-    "export test",
     "fleet facts",
     "fleet accept",
 )

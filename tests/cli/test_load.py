@@ -129,4 +129,3 @@ def test_what_is_refused(deployment: Path, tmp_path: Path) -> None:
 
 def test_the_option_of_old_names_the_command_of_today() -> None:
     refused(invoke("plan", "--load", TINY), "--load", "today it is `dflash-deploy capacity LOAD`")
-    refused(invoke("test", "--kubernetes", "vision"), "today it is `dflash-deploy export test NAMESPACE`")

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, Junit, KeyFile, Only
+from dflash_deploy.cli.command import command, examples
+from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
-from dflash_deploy.cli.test import tested_lines
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,11 +50,6 @@ ToolImage = Annotated[
 RouterImage = Annotated[
     str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
 ]
-
-
-Namespace = Annotated[str, typer.Argument(help="The namespace of the export; kubectl reaches it.", show_default=False)]
-
-ExportName = Annotated[str, typer.Option("--name", help="The export's --name, if the namespace has several.")]
 
 
 @command(
@@ -119,32 +113,6 @@ def export_compose(
     return Report(done.document(), _composed(done))
 
 
-@command(examples=("export test vision", "export test vision --only text,drafts --json"))
-def export_test(
-    namespace: Namespace,
-    name: ExportName = "",
-    only: Only = "",
-    key_file: KeyFile = None,
-    junit: Junit = None,
-    as_json: Json = False,
-) -> Report:
-    """Check each pod of `export kubernetes` in a namespace, its Service, and whether the pods are the same."""
-    from dflash_deploy.deployment.files import check_output
-    from dflash_deploy.features.export.test import test_kubernetes
-    from dflash_deploy.operations.addresses import key_in
-
-    names = {name for name in only.replace(",", " ").split() if name}
-    if junit is not None:
-        # before minutes of checks, not after
-        check_output(junit)
-    given = key_in(key_file) if key_file else None
-    reporter = terminal(results_on_stdout=not as_json)
-    done = test_kubernetes(namespace, name=name, key=given, only=names, reporter=reporter)
-    if junit is not None:
-        done.write_junit(junit)
-    return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)
-
-
 def _refuse_others(*, given: bool) -> None:
     if given:
         raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
@@ -185,4 +153,3 @@ def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
 
 export.command("kubernetes")(export_kubernetes)
 export.command("compose")(export_compose)
-export.command("test")(export_test)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.schemas.common import DocumentedDict
-from dflash_deploy.schemas.measuring import TestData
 from dflash_deploy.schemas.table import CommandData
 
 
@@ -78,6 +77,5 @@ class ExportCheckData(DocumentedDict):
 
 DOCUMENTS: Mapping[str, CommandData] = {
     "export kubernetes": CommandData((ExportKubernetesData, ExportCheckData)),
-    "export test": CommandData((TestData,)),
     "export compose": CommandData((ExportComposeData, ExportCheckData)),
 }
