@@ -183,7 +183,7 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
         ({"DFLASH_RUNTIME": "native"}, {}, "out", ExitCode.USAGE, "the deployment runs natively"),
         ({"DFLASH_DOMAIN": "ai.example.com"}, {}, "out", ExitCode.USAGE, "DFLASH_DOMAIN=ai.example.com: Caddy"),
         ({"REPLICAS": "2"}, {}, "out", ExitCode.USAGE, "REPLICAS=2: several engines"),
-        ({"NODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODE_RANK=1: this"),
+        ({"NODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODES=2: a model"),
         ({}, {"weights": "claim"}, "out", ExitCode.USAGE, "dflash.lock does not have the target"),
         ({}, {}, ".dflash/out", ExitCode.USAGE, "is a directory of a deployment"),
         ({}, {}, ".", ExitCode.USAGE, "has files that this command did not write"),

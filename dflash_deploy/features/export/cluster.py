@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any, Literal
 
 from dflash_deploy import __version__
@@ -32,22 +31,10 @@ MOST = 1024
 """The largest number that is taken for one of GPUs."""
 
 
-def gpus_of_pod(settings: Settings, nodes: int) -> int:
-    """GPUs of one of `nodes` pods that serve a model together.
-
-    Raises NotPossible for a flag without a number, and for data parallelism over several nodes: its ranks need flags
-    of their own.
-    """
-    data = _number(settings, DATA)
-    if nodes > 1 and data > 1:
-        raise NotPossible(
-            f"{Settings.extra_args} holds {DATA[0]} {data}, and {Settings.nodes}={nodes}: "
-            "data parallelism over several nodes cannot be exported",
-            hint=f"remove it from {Settings.extra_args}, and export with `--replicas {data}`",
-        )
-    data = 1 if SHARED in extra_flags(settings) else data
-    ranks = prod((settings.tensor_parallel_size or 1, data, _number(settings, PIPELINE), _number(settings, CONTEXT)))
-    return max(1, -(-ranks // nodes))
+def gpus_of_pod(settings: Settings) -> int:
+    """GPUs of the pod of an engine. Raises NotPossible for a flag without a number."""
+    data = 1 if SHARED in extra_flags(settings) else _number(settings, DATA)
+    return (settings.tensor_parallel_size or 1) * data * _number(settings, PIPELINE) * _number(settings, CONTEXT)
 
 
 def _number(settings: Settings, names: tuple[str, ...]) -> int:
@@ -174,11 +161,6 @@ class ExportSource:
         return cluster.image or self.plan.settings.dflash_image
 
     @property
-    def nodes(self) -> int:
-        """Nodes that serve the model together; 1 for an engine on one machine."""
-        return self.plan.settings.nodes if self.plan.settings.several_machines else 1
-
-    @property
     def gpus(self) -> int:
         """GPUs of one pod: those that its settings ask for; for engines without such settings all of the machine.
 
@@ -187,7 +169,7 @@ class ExportSource:
         if self.plan.engine.cpu:
             return 0
         if self.plan.engine.kind.knows(Settings.tensor_parallel_size):
-            return gpus_of_pod(self.plan.settings, self.nodes)
+            return gpus_of_pod(self.plan.settings)
         return self.plan.profile.match.gpus
 
     @property

@@ -26,15 +26,11 @@ from dflash_deploy.features.export.pods import (
     STARTS,
     cache_claim,
     grace,
-    group,
-    group_environment,
     leave,
     pod_security,
     pod_spec,
-    ranks,
     runs_on,
     settings_name,
-    shares_weights,
     weights_claim,
 )
 from dflash_deploy.serve.drain import SETTLES
@@ -70,18 +66,14 @@ def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]
     """Each object, by the name of its file. The Secret is missing: a person creates it."""
     found = {
         "settings.yaml": _config_map(source, cluster),
-        **(
-            {"deployment.yaml": _engine_deployment(source, cluster)}
-            if source.nodes == 1
-            else {"group.yaml": _group(source, cluster)}
-        ),
+        "deployment.yaml": _engine_deployment(source, cluster),
         "service.yaml": _service(cluster),
-        "disruption.yaml": _disruption(source, cluster),
+        "disruption.yaml": _disruption(cluster),
         "network.yaml": _network_policy(source, cluster),
     }
     if cluster.weights == "claim":
         found["weights.yaml"] = _weights_claim(source, cluster)
-    if claim := cache_claim(source, cluster):
+    if claim := cache_claim(cluster):
         found["cache.yaml"] = _claim(cluster, claim, CACHE_SIZE, "ReadWriteOnce")
     return found
 
@@ -109,7 +101,7 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             **{name: spec[name] for name in ("enableServiceLinks", "automountServiceAccountToken", "nodeSelector")},
             "securityContext": spec["securityContext"],
             "containers": [container],
-            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}}],
+            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}}],
         },
     }
 
@@ -141,8 +133,7 @@ def engines_only(cluster: Cluster) -> dict[str, Any]:
 def settings_of(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The engine's environment, without secrets. Behind a router, the file of further keys has the router's too."""
     further = {KEYS_FILE: f"{SECRETS}/{FURTHER_KEYS}"} if cluster.routed else {}
-    own = group_environment(source.environment) if source.nodes > 1 else source.environment
-    return {**own, **further}
+    return {**source.environment, **further}
 
 
 def metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
@@ -185,11 +176,6 @@ def strategy_of(cluster: Cluster) -> dict[str, Any]:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
-def _group(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    about = {**metadata(cluster, cluster.name), "annotations": origin_of(source)}
-    return group(source, cluster, about, _of_pods(source, cluster))
-
-
 def _of_pods(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     # changed settings change the pods, so that Kubernetes replaces them
     settings = digest_of(settings_of(source, cluster))
@@ -222,36 +208,30 @@ def _service(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _disruption(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    # of several nodes, each pod that is evicted ends its group
-    pods = ranks(cluster) if source.nodes > 1 else {"matchLabels": selector(cluster)}
+def _disruption(cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, cluster.name),
         # a minimum of one would keep a node with the only replica from ever being drained
-        "spec": {"maxUnavailable": 1, "selector": pods},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}},
     }
 
 
 def _network_policy(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
     router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER_NAME)}}]
-    several = [ranks(cluster)] if source.nodes > 1 else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(cluster, cluster.name),
         "spec": {
-            "podSelector": several[0] if several else {"matchLabels": selector(cluster)},
+            **engines_only(cluster),
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [
-                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]},
-                # they reach each other on every port
-                *({"from": [{"podSelector": one}]} for one in several),
+                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]}
             ],
-            # the leader's address is a name
-            "egress": [*_egress(source), *([dict(DNS), {"to": [{"podSelector": several[0]}]}] if several else [])],
+            "egress": _egress(source),
         },
     }
 
@@ -272,8 +252,8 @@ def _tcp(port: int) -> dict[str, Any]:
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    mode = "ReadWriteMany" if shares_weights(source, cluster) else "ReadWriteOnce"
-    claim = _claim(cluster, weights_claim(source, cluster), f"{source.claim_gib}Gi", mode)
+    mode = "ReadWriteMany" if cluster.routed else "ReadWriteOnce"
+    claim = _claim(cluster, weights_claim(cluster), f"{source.claim_gib}Gi", mode)
     claim["metadata"]["annotations"] = {f"dflash.dev/{role}": commit for role, commit in source.locked.items()}
     return claim
 

@@ -183,8 +183,8 @@ class KubernetesExport:
 def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> KubernetesExport:
     """Write the deployment in a directory as a kustomize folder into `out`, which is created.
 
-    Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines, a rank
-    other than 0, a domain, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
+    Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines or
+    machines, a domain, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
     for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full; NoDeployment,
     SettingsRefused, LockRefused.
     """
@@ -286,10 +286,10 @@ def _place(deployment: Deployment, written: str) -> str:
 
 def _check(plan: Plan, deployment: Deployment) -> None:
     """Raise what keeps a deployment from being exported."""
-    if not plan.settings.answers_requests:
+    if plan.settings.several_machines:
         raise NotPossible(
-            f"{Settings.node_rank}={plan.settings.node_rank}: this machine answers no requests",
-            hint="export the deployment of rank 0",
+            f"{Settings.nodes}={plan.settings.nodes}: a model over several machines cannot be exported",
+            hint="use `dflash-deploy fleet`, or a model that fits on one machine",
         )
     if plan.settings.several_engines:
         raise NotPossible(

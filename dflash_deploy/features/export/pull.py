@@ -48,7 +48,7 @@ def token_secret(cluster: Cluster) -> str:
 
 def job_name(source: ExportSource, cluster: Cluster) -> str:
     """The name of the Job. It changes with its inputs: Kubernetes lets no one change a Job."""
-    inputs = [source.pull_files, cluster.tool, source.user, source.group, weights_claim(source, cluster)]
+    inputs = [source.pull_files, cluster.tool, source.user, source.group, weights_claim(cluster)]
     text = json.dumps(inputs, sort_keys=True)
     return f"{cluster.name}-pull-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -99,7 +99,7 @@ def _pod(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "nodeSelector": runs_on(source),
         "containers": [_container(cluster)],
         "volumes": [
-            {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}},
+            {"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}},
             {"name": "input", "configMap": {"name": f"{cluster.name}-pull"}},
             {"name": "token", "secret": {"secretName": token_secret(cluster), "optional": True, "defaultMode": 0o440}},
             {"name": "work", "emptyDir": {}},

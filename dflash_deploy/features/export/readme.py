@@ -15,7 +15,7 @@ from typing import Any
 from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry, is_pinned
 from dflash_deploy.features.export.monitored import KEY, KEY_NAME, METRICS_LABEL, metrics_secret
-from dflash_deploy.features.export.objects import router_name, selector
+from dflash_deploy.features.export.objects import router_name
 from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
 from dflash_deploy.features.export.pull import TOKEN, job_name, token_secret
 from dflash_deploy.plan.result import Plan
@@ -54,7 +54,6 @@ def of_plan(plan: Plan) -> dict[str, str]:
 def readme(source: ExportSource, cluster: Cluster) -> str:
     """The README of `export kubernetes`."""
     image, note = source.image(cluster), image_note(source, cluster)
-    one = source.nodes == 1
     return filled(
         "kubernetes",
         **of_plan(source.plan),
@@ -74,14 +73,9 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         secret_command=secret_command(source, cluster),
         router_secret_command=router_secret_command(source, cluster),
         single=not cluster.routed,
-        restart=_restart(source, cluster),
-        wait=f"kubectl rollout status deployment/{cluster.name}"
-        if one
-        else f"kubectl wait --for=condition=Available leaderworkerset/{cluster.name}",
         minutes=minutes_of(source),
         router=cluster.routed and router_name(cluster),
-        logged=f"deployment/{cluster.name}" if one else f"{cluster.name}-0",
-        kinds=KINDS if one else f"{KINDS},leaderworkerset",
+        kinds=KINDS,
         key_name=KEY_NAME,
         metrics_command=_metrics_command(source, cluster),
         metrics_label=METRICS_LABEL,
@@ -99,7 +93,7 @@ def weights(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     listed = "\n".join(f"    {path}" for path in (source.target, source.drafter) if path)
     return {
         "paths": "" if claimed else listed,
-        "claim": weights_claim(source, cluster) if claimed else "",
+        "claim": weights_claim(cluster) if claimed else "",
         "user": source.user,
         "group": source.group,
     }
@@ -167,13 +161,6 @@ def image_note(source: ExportSource, cluster: Cluster) -> str:
     if has_registry(image):
         return f"{image} has no digest: a node that pulls it later may run another one"
     return f"{image} is on this machine only: push it to a registry, or load it onto each node"
-
-
-def _restart(source: ExportSource, cluster: Cluster) -> str:
-    if source.nodes == 1:
-        return f"kubectl rollout restart deployment/{cluster.name}"
-    chosen = ",".join(f"{name}={value}" for name, value in selector(cluster).items())
-    return f"kubectl delete pod -l {chosen}     # the leaders: each group restarts together"
 
 
 def _metrics_command(source: ExportSource, cluster: Cluster) -> str:

@@ -80,13 +80,6 @@ def test_parallelism_without_a_number_is_refused(extra: str) -> None:
         folder(with_extra(plan_for("rtx-3090-x2", "vllm-0.33"), extra), Cluster())
 
 
-def test_data_parallelism_over_several_nodes_is_refused() -> None:
-    source = with_extra(plan_for("dgx-spark-x2", master_addr="10.0.0.1"), "--data-parallel-size 2")
-    with pytest.raises(NotPossible, match="data parallelism over several nodes") as refused:
-        folder(source, Cluster())
-    assert "--replicas 2" in refused.value.hint
-
-
 def with_extra(plan: Plan, extra: str) -> ExportSource:
     settings = Settings({**plan.values, Settings.extra_args.name: extra})
     return source_for(replace(plan, settings=settings))
