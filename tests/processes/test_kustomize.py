@@ -1,4 +1,4 @@
-"""The real kubectl builds the exported folder, and overlays on it; and the lines of its README that run a Job."""
+"""The real kubectl builds the exported folder, and overlays on it."""
 
 import re
 from collections.abc import Mapping
@@ -13,8 +13,6 @@ from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
-from dflash_deploy.features.export.pull import job_name, pull_objects
-from dflash_deploy.features.export.readme import readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 
@@ -30,7 +28,7 @@ Shown = Mapping[str, Documents]
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
     cluster = Cluster(replicas=3, weights="claim")
-    source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
+    source = source_for(plan_for(profile, engine), weights_bytes=1)
     # a text that YAML in Go reads as a number
     source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
     overlay = {
@@ -44,7 +42,7 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
         ],
     }
     write(tmp_path, folder(source, cluster) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
-    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3}
+    counts = {"monitoring": 3}
     for place in (*counts, "base", "mine"):
         named = built(tmp_path / place)
         assert len(named) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
@@ -173,26 +171,3 @@ def test_the_shown_pool_has_the_engines_and_lets_the_gateway_reach_them(shown: S
     (routed,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
     group, _, _ = made["InferencePool", "dflash"]["apiVersion"].partition("/")
     assert routed["backendRefs"] == [{"group": group, "kind": "InferencePool", "name": "dflash"}]
-
-
-@pytest.mark.parametrize("end", ["SuccessCriteriaMet Complete", "FailureTarget Failed"])
-def test_the_lines_of_the_readme_replace_an_older_job_and_end_with_it(end: str, tmp_path: Path) -> None:
-    """The lines run with a `kubectl` that writes down its arguments. At first, the Job has no condition."""
-    source = source_for(plan_for("h100", "vllm-0.33"), weights_bytes=1, pull_files={"dflash.lock": "{}"})
-    cluster = Cluster(weights="claim")
-    steps = readme(source, cluster).partition("From the Hub, in the cluster")[2].partition("The last line waits")[0]
-    wanted = ("    kubectl apply", "    kubectl delete", "    until")
-    lines = [line.strip() for line in steps.splitlines() if line.startswith(wanted)]
-    asked = tmp_path / "asked"
-    second = f'[ "$1" = get ] && [ "$(grep -c ^get {asked})" -gt 1 ] && echo "{end}"'
-    for name, script in {"kubectl": f'echo "$*" >> {asked}\n{second}\nexit 0', "sleep": "exit 0"}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    done = run_command("sh", "-c", f"PATH={tmp_path}:/usr/bin:/bin; " + "\n".join(lines))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [end.split()[1]]
-    job = f"job/{job_name(source, cluster)}"
-    got = f"get {job} -o jsonpath={{.status.conditions[*].type}}"
-    assert asked.read_text().splitlines() == [
-        "apply -f base/weights.yaml", f"delete {job} --ignore-not-found", "apply -k pull", got, got
-    ]  # fmt: skip

@@ -137,7 +137,6 @@ def source_for(
     *,
     weights_bytes: int = 0,
     locked: Mapping[str, str] | None = None,
-    pull_files: Mapping[str, str] | None = None,
 ) -> ExportSource:
     """What an export of the plan reads, with weights below /srv."""
     return ExportSource(
@@ -152,7 +151,6 @@ def source_for(
         group=1000,
         locked=locked or {},
         weights_bytes=weights_bytes,
-        pull_files=pull_files or {},
         rule_groups=rule_groups("dflash", limits(sequences=4, speculating=True, unified=False)),
     )
 

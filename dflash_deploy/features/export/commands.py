@@ -43,10 +43,6 @@ Weights = Annotated[
     Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
 ]
 
-ToolImage = Annotated[
-    str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
-]
-
 RouterImage = Annotated[
     str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
 ]
@@ -62,7 +58,6 @@ def export_kubernetes(
     name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
     weights: Weights = "host-path",
     image: Image = "",
-    tool_image: ToolImage = "",
     router_image: RouterImage = "",
     runtime_class: RuntimeClass = "",
     check: Check = False,
@@ -78,7 +73,6 @@ def export_kubernetes(
         replicas=replicas,
         weights=weights,
         image=image,
-        tool_image=tool_image,
         router_image=router_image,
         runtime_class=runtime_class,
     )

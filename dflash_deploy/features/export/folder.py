@@ -18,7 +18,6 @@ from dflash_deploy import __version__
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.monitored import monitoring_objects
 from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.pull import pull_objects
 from dflash_deploy.features.export.readme import readme
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 
@@ -52,9 +51,6 @@ def yaml_of(document: Mapping[str, Any]) -> str:
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
 
-PULL = "pull"
-"""The folder with the Job that fills the claim of the weights."""
-
 MONITORING = "monitoring"
 """The folder with what only some clusters can have. It has its own objects only, which an overlay may name."""
 
@@ -71,8 +67,6 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
-        if source.pull_files:
-            texts |= _kustomized(PULL, pull_objects(source, cluster))
     texts["README.md"] = readme(source, cluster)
     return texts
 

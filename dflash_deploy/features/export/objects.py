@@ -221,6 +221,7 @@ def _disruption(cluster: Cluster) -> dict[str, Any]:
 def _network_policy(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
     router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER_NAME)}}]
+    callers = router if cluster.routed else clients()
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -228,9 +229,7 @@ def _network_policy(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
         "spec": {
             **engines_only(cluster),
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [
-                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]}
-            ],
+            "ingress": [{"from": callers, "ports": [{"protocol": "TCP", "port": PORT}]}],
             "egress": _egress(source),
         },
     }

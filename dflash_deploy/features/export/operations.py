@@ -6,14 +6,12 @@ keeps a deployment from being exported, and how a folder differs from it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from dflash_deploy.assets import build_context
-from dflash_deploy.catalog.load import OWN
 from dflash_deploy.deployment.compose import (
     Origin,
     environment_of,
@@ -37,9 +35,6 @@ from dflash_deploy.features.export.compose import (
     project_of,
 )
 from dflash_deploy.features.export.folder import Difference, differences, folder
-from dflash_deploy.features.export.pull import ENV_FILE as PULL_ENV
-from dflash_deploy.features.export.pull import LOCK_FILE as PULL_LOCK
-from dflash_deploy.features.export.pull import MODELS, MOST_BYTES
 from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.features.monitoring.project import limits_of
 from dflash_deploy.features.monitoring.rules import rule_groups
@@ -49,10 +44,9 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.router.files import KEYS
-from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
+from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock
-from dflash_deploy.weights.pull import requested_models
 
 R = TypeVar("R", bound=ExportRecord)
 
@@ -144,9 +138,6 @@ def _like_a_secret(name: str, value: str) -> bool:
 USUAL_CLUSTER = Cluster()
 
 EXPORT_KUBERNETES = "export kubernetes"
-
-ENDPOINT = "HF_ENDPOINT"
-"""The variable with the Hub or mirror of a deployment."""
 
 IMAGE_USER = 1000
 """The user and the group of the image, if root owns `.env`: pods do not run as root."""
@@ -258,26 +249,8 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) 
         weights_bytes=sum(model.size for model in models.values()),
         keys_file=str(keys_file(deployment)),
         router_keys_file=str(router_directory(deployment) / KEYS),
-        pull_files=_pull_files(deployment, plan, lock) if lock else {},
         rule_groups=rule_groups(name, limits_of(deployment, plan)),
     )
-
-
-def _pull_files(deployment: Deployment, plan: Plan, lock: Lock) -> dict[str, str]:
-    """The deployment of a Job that runs `pull`; empty if its image does not know the models, or the lock is too large.
-
-    Quoted values cannot have a line of their own, so no value adds a setting.
-    """
-    if os.environ.get(OWN) or len(lock.text()) > MOST_BYTES or not requested_models(deployment, plan):
-        return {}
-    own = {
-        Settings.model_host_path.name: f"{MODELS}/target",
-        Settings.drafter_host_path.name: f"{MODELS}/drafter",
-        ENDPOINT: deployment.values.get(ENDPOINT, ""),
-    }
-    values = {name: value for name, value in {**plan.values, **own}.items() if value and name not in SECRET_NAMES}
-    lines = "".join(f"{name}={quote(value)}\n" for name, value in values.items())
-    return {PULL_ENV: lines, PULL_LOCK: lock.text()}
 
 
 def _place(deployment: Deployment, written: str) -> str:

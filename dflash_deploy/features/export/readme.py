@@ -17,7 +17,6 @@ from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_reg
 from dflash_deploy.features.export.monitored import KEY, KEY_NAME, METRICS_LABEL, metrics_secret
 from dflash_deploy.features.export.objects import router_name
 from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
-from dflash_deploy.features.export.pull import TOKEN, job_name, token_secret
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
@@ -58,7 +57,8 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         "kubernetes",
         **of_plan(source.plan),
         **weights(source, cluster),
-        **_claimed(source, cluster),
+        claim_gib=source.claim_gib,
+        copies="\n".join(_copies(source, cluster)),
         name=cluster.name,
         replicas=cluster.replicas,
         image=image,
@@ -99,33 +99,12 @@ def weights(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _claimed(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    """What fills the claim: the Job, and the lines that copy from this machine."""
-    has_job = cluster.weights == "claim" and bool(source.pull_files)
-    token = f"{plain_lines(source.env_file, TOKEN)} | cut -d= -f2- | kubectl create secret generic"
-    name = job_name(source, cluster)
-    return {
-        "claim_gib": source.claim_gib if cluster.weights == "claim" else "",
-        "copies": "\n".join(_copies(source, cluster)),
-        "job": name if has_job else "",
-        "wait_for_job": wait_for_job(name),
-        "token_command": f"{token} {token_secret(cluster)} --from-file={TOKEN}=/dev/stdin",
-        "tool_image": has_job and not has_registry(cluster.tool) and cluster.tool,
-    }
-
-
 def _copies(source: ExportSource, cluster: Cluster) -> Iterator[str]:
     for role, path in (("target", source.target), ("drafter", source.drafter)):
         if path:
             inside = f"mkdir -p /models/{role} && tar -C /models/{role} -xf -"
             packed = f"tar -C {shlex.quote(path)} -chf - ."
             yield f"    {packed} | kubectl exec -i {cluster.name}-loader -- sh -c '{inside}'"
-
-
-def wait_for_job(name: str) -> str:
-    """The line that ends when a Job does, and says how. `kubectl wait` would not end for a Job that failed."""
-    asked = f"kubectl get job/{name} -o jsonpath='{{.status.conditions[*].type}}'"
-    return f"until {asked} | grep -owE 'Complete|Failed'; do sleep 10; done"
 
 
 def secret_command(source: ExportSource, cluster: Cluster) -> str:

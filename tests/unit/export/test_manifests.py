@@ -59,8 +59,7 @@ class Once:
 
 def every_document(plan: Plan, cluster: Cluster, once: Once) -> list[dict[str, Any]]:
     """All objects of a plan in one shape, read from the files' texts as kubectl reads them."""
-    pulled = {".env": "A=b\n", "dflash.lock": "{}"}
-    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"}, pull_files=pulled)
+    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"})
     documents = [once.read(text) for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
     return [document for document in documents if document["kind"] != "Kustomization"]
 
@@ -87,7 +86,7 @@ def test_every_profile_and_engine_is_valid_in_every_version(monkeypatch: pytest.
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "Job", "NetworkPolicy", "PersistentVolumeClaim", "Pod",
+        "ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Pod",
         "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceAccount", "ServiceMonitor",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
