@@ -275,18 +275,6 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
 
 
-class ExportOptions(Document):
-    """The options of `export kubernetes`, by the names of `Cluster`."""
-
-    name: Name
-    replicas: Annotated[int, Field(ge=1, lt=1000)]
-    weights: Literal["host-path", "claim"]
-    image: Name
-    runtime_class: Name
-    tool_image: Name = ""
-    router_image: Name = ""
-
-
 class ExportRecord(Document):
     """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
 
@@ -294,19 +282,6 @@ class ExportRecord(Document):
     form: Name = "kubernetes"
     deployment: Name
     files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
-
-
-class KubernetesRecord(ExportRecord):
-    """The record of `export kubernetes`, with its options."""
-
-    options: ExportOptions
-
-
-class ComposeRecord(ExportRecord):
-    """The record of `export compose`, which has no options."""
-
-    form: Literal["compose"]
-    options: dict[Name, Name]
 
 
 V = TypeVar("V")

@@ -11,7 +11,7 @@ import yaml
 
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
+from dflash_deploy.features.export.objects import objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
@@ -19,7 +19,6 @@ from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_
 ENGINES = ("Deployment", "dflash")
 
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
-Shown = Mapping[str, Documents]
 
 
 @pytest.mark.parametrize(
@@ -94,52 +93,13 @@ def test_the_overlays_of_the_page_change_the_engines_only(replicas: int, tmp_pat
     assert added == {("example.com/gpu-model", "h100")}
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """An export with two engines, built by itself and with each overlay that adds a resource. All are valid."""
-    place = tmp_path_factory.mktemp("shown")
-    files = {path: text for path, text in shown_files() if not path.startswith("mine/")}
-    write(place, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
-    found = {
-        name: built(place / name)
-        for name in ("base", "monitoring", "classes", "scaled", "published", "routed", "pooled")
-    }
-    assert {path.partition("/")[0] for path in files} <= found.keys()
-    for documents in found.values():
-        for document in documents.values():
-            validated(document, VERSIONS[-1])
-    return found
-
-
-def test_the_shown_scaledobject_scales_the_engines_by_recorded_series(shown: Shown) -> None:
-    made, engines = shown["scaled"], shown["base"][ENGINES]
-    assert made.keys() == {*shown["base"], *shown["monitoring"], ("ScaledObject", "dflash")}
-    spec = made["ScaledObject", "dflash"]["spec"]
-    assert spec["scaleTargetRef"] == {
-        "apiVersion": engines["apiVersion"], "kind": engines["kind"], "name": engines["metadata"]["name"]
-    }  # fmt: skip
-    assert spec["minReplicaCount"] == engines["spec"]["replicas"]
-    # `apply` would reset it
-    assert "replicas" not in made[ENGINES]["spec"]
-    (trigger,) = spec["triggers"]
-    series = re.findall(r'(dflash:\w+)\{deployment="(.*?)"\}', trigger["metadata"]["query"])
-    assert series == [("dflash:running", "dflash"), ("dflash:queue", "dflash")]
-    groups = shown["monitoring"]["PrometheusRule", "dflash-metrics"]["spec"]["groups"]
-    assert {name for name, _ in series} <= {rule.get("record") for group in groups for rule in group["rules"]}
-
-
-def test_the_shown_route_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
-    made, service = shown["routed"], shown["base"]["Service", "dflash"]
-    assert made.keys() == {*shown["base"], ("HTTPRoute", "dflash")}
-    (rule,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
-    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
-    published = {one["path"]["value"]: one["path"]["type"] for one in rule["matches"]}
-    assert published == {"/health": "Exact", "/v1": "PathPrefix"}
-
-
-def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
-    made, service = shown["published"], shown["base"]["Service", "dflash"]
-    assert made.keys() == {*shown["base"], ("Ingress", "dflash")}
+def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(tmp_path: Path) -> None:
+    files = {path: text for path, text in shown_files() if path.startswith("published/")}
+    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
+    base, made = built(tmp_path / "base"), built(tmp_path / "published")
+    service = base["Service", "dflash"]
+    assert made.keys() == {*base, ("Ingress", "dflash")}
+    validated(made["Ingress", "dflash"], VERSIONS[-1])
     (rule,) = made["Ingress", "dflash"]["spec"]["rules"]
     ports = [port["name"] for port in service["spec"]["ports"]]
     sent = [one["backend"]["service"] for one in rule["http"]["paths"]]
@@ -154,20 +114,3 @@ def test_the_shown_patches_name_another_resource_and_class(tmp_path: Path) -> No
     (container,) = pod_of(made[ENGINES])["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/mig-3g.40gb": 1}
     assert made["PersistentVolumeClaim", "dflash-cache"]["spec"]["storageClassName"] == "fast"
-
-
-def test_the_shown_pool_has_the_engines_and_lets_the_gateway_reach_them(shown: Shown) -> None:
-    made, engines = shown["pooled"], shown["base"][ENGINES]
-    added = {("HTTPRoute", "dflash"), ("InferencePool", "dflash"), ("NetworkPolicy", "dflash-pool")}
-    assert made.keys() == {*shown["base"], *added}
-    pool, policy = made["InferencePool", "dflash"]["spec"], made["NetworkPolicy", "dflash-pool"]["spec"]
-    assert pool["selector"] == policy["podSelector"] == engines["spec"]["selector"]
-    (container,) = pod_of(engines)["containers"]
-    ports = [port["containerPort"] for port in container["ports"]]
-    assert [port["number"] for port in pool["targetPorts"]] == ports
-    (rule,) = policy["ingress"]
-    assert [port["port"] for port in rule["ports"]] == ports
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
-    (routed,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
-    group, _, _ = made["InferencePool", "dflash"]["apiVersion"].partition("/")
-    assert routed["backendRefs"] == [{"group": group, "kind": "InferencePool", "name": "dflash"}]

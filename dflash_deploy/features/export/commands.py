@@ -9,13 +9,11 @@ import typer
 
 from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.options import HERE, Directory, Json
-from dflash_deploy.cli.shown import Grid, Report
-from dflash_deploy.errors import BadInput
+from dflash_deploy.cli.shown import Report
 
 if TYPE_CHECKING:
     from dflash_deploy.features.export.operations import (
         ComposeExport,
-        ExportCheck,
         KubernetesExport,
     )
 
@@ -27,8 +25,6 @@ export = typer.Typer(
     epilog=examples("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
 )
 
-
-Check = Annotated[bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")]
 
 Image = Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)]
 
@@ -48,9 +44,7 @@ RouterImage = Annotated[
 ]
 
 
-@command(
-    changes=True, examples=("export kubernetes --check", "export kubernetes --weights claim --image example.com/vllm:1")
-)
+@command(changes=True, examples=("export kubernetes", "export kubernetes --weights claim --image example.com/vllm:1"))
 def export_kubernetes(
     directory: Directory = HERE,
     out: Folder = Path("kubernetes"),
@@ -60,12 +54,10 @@ def export_kubernetes(
     image: Image = "",
     router_image: RouterImage = "",
     runtime_class: RuntimeClass = "",
-    check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
     from dflash_deploy.features.export.cluster import Cluster
-    from dflash_deploy.features.export.operations import check_kubernetes
     from dflash_deploy.features.export.operations import export_kubernetes as run_export_kubernetes
 
     cluster = Cluster(
@@ -76,14 +68,11 @@ def export_kubernetes(
         router_image=router_image,
         runtime_class=runtime_class,
     )
-    if check:
-        _refuse_others(given=cluster != Cluster())
-        return _checked(check_kubernetes(directory, out))
     done = run_export_kubernetes(directory, out, cluster)
     return Report(done.document(), _written(done))
 
 
-@command(changes=True, examples=("export compose", "export compose --out ../vision --check"))
+@command(changes=True, examples=("export compose", "export compose --out ../vision"))
 def export_compose(
     directory: Directory = HERE,
     out: Annotated[
@@ -94,22 +83,13 @@ def export_compose(
             show_default=False,
         ),
     ] = None,
-    check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
-    from dflash_deploy.features.export.operations import check_compose
     from dflash_deploy.features.export.operations import export_compose as run_export_compose
 
-    if check:
-        return _checked(check_compose(directory, out))
     done = run_export_compose(directory, out)
     return Report(done.document(), _composed(done))
-
-
-def _refuse_others(*, given: bool) -> None:
-    if given:
-        raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
 
 
 def _composed(done: ComposeExport) -> tuple[str, ...]:
@@ -126,23 +106,10 @@ def _composed(done: ComposeExport) -> tuple[str, ...]:
 def _written(done: KubernetesExport) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
-        f"image        {done.note or done.image}",
+        f"image        {done.image_note or done.image}",
         *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
         f"next         {done.directory}/README.md has the steps; this command applied nothing",
     )
-
-
-def _checked(found: ExportCheck) -> Report:
-    return Report(found.document(), _differs(found), failure=found.failure)
-
-
-def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
-    if not found.differs:
-        return (f"unchanged    {found.directory} is what an export writes today",)
-    grid = Grid("file", "value", "folder", "deployment", wraps=("folder", "deployment"))
-    for one in found.differs:
-        grid.add_row(one.file, one.place, one.folder, one.plan)
-    return (grid,)
 
 
 export.command("kubernetes")(export_kubernetes)

@@ -6,17 +6,15 @@ keeps a deployment from being exported, and how a folder differs from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated
 
 from dflash_deploy.assets import build_context
 from dflash_deploy.deployment.compose import (
     Origin,
     environment_of,
-    read_folder,
-    read_record,
     resolved_document,
     write_folder,
 )
@@ -24,8 +22,9 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
 from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
 from dflash_deploy.deployment.keys import keys_file, write_keys
+from dflash_deploy.document import Documented, Keywords
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
-from dflash_deploy.features.export.cluster import Cluster, ExportSource, is_pinned
+from dflash_deploy.features.export.cluster import Cluster, ExportSource, Weights, is_pinned
 from dflash_deploy.features.export.compose import (
     KEPT,
     ROUTER,
@@ -34,11 +33,10 @@ from dflash_deploy.features.export.compose import (
     compose_folder,
     project_of,
 )
-from dflash_deploy.features.export.folder import Difference, differences, folder
+from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
 from dflash_deploy.features.monitoring.project import limits_of
 from dflash_deploy.features.monitoring.rules import rule_groups
-from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
@@ -47,61 +45,6 @@ from dflash_deploy.serve.router.files import KEYS
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock
-
-R = TypeVar("R", bound=ExportRecord)
-
-
-@dataclass(frozen=True)
-class ExportCheck:
-    """What `--check` found: `differs` has each value of the folder that an export by `command` has no longer."""
-
-    directory: Path
-    differs: Sequence[Difference]
-    command: str
-
-    @property
-    def failure(self) -> BadInput | None:
-        """Why the command fails; `None` if nothing differs."""
-        if not self.differs:
-            return None
-        count = len(self.differs)
-        return BadInput(
-            f"{shown(self.directory)} differs from the deployment in {count} place{'s' if count > 1 else ''}",
-            hint=f"run `dflash-deploy {self.command}` with the options of the last export; an edited file has to be "
-            "removed first",
-        )
-
-    def document(self) -> dict[str, object]:
-        """The `data` of the check with `--json`."""
-        return {"directory": str(self.directory), "differs": [asdict(one) for one in self.differs]}
-
-
-def origin_of(deployment: Deployment, command: str) -> Origin:
-    """Where a folder that `export FORM` writes comes from."""
-    return Origin(deployment.project_name, command.removeprefix("export "))
-
-
-def check_folder(
-    directory: Path, out: Path, command: str, kind: type[R], texts_of: Callable[[Deployment, R], Mapping[str, str]]
-) -> ExportCheck:
-    """Compare the folder `out` with the texts of a fresh export, of which `texts_of` gets the record of the last one.
-
-    Writes nothing. Raises BadInput if the folder has no export of this deployment by `command`, FileRefused for a file
-    that cannot be read, NoDeployment, and what `texts_of` raises.
-    """
-    deployment = Deployment.existing(directory)
-    record = read_record(out, origin_of(deployment, command), kind)
-    if record is None:
-        raise BadInput(f"{shown(out)} has no export", hint=f"run `dflash-deploy {command}` first")
-    texts = texts_of(deployment, record)
-    # an edited file may have a key, also as a part of a line
-    found = differences(read_folder(out, record), texts)
-    return ExportCheck(out.absolute(), tuple(_redacted(deployment, one) for one in found), command)
-
-
-def _redacted(deployment: Deployment, one: Difference) -> Difference:
-    line = redact_by_shape(deployment.redact(f"{one.place}={one.folder}"))
-    return replace(one, place=redact_by_shape(deployment.redact(one.place)), folder=line.partition("=")[2])
 
 
 def refuse_native(plan: Plan, where: str) -> None:
@@ -137,38 +80,34 @@ def _like_a_secret(name: str, value: str) -> bool:
 
 USUAL_CLUSTER = Cluster()
 
-EXPORT_KUBERNETES = "export kubernetes"
-
 IMAGE_USER = 1000
 """The user and the group of the image, if root owns `.env`: pods do not run as root."""
 
 
 @dataclass(frozen=True)
-class KubernetesExport:
-    """The folder that `export kubernetes` wrote. `note` says what the nodes lack of the image; empty if nothing."""
+class KubernetesExport(Documented):
+    """The kustomize folder that `export kubernetes` wrote. No key is in it."""
 
     directory: Path
+    """Where it is."""
     files: Sequence[str]
-    cluster: Cluster
+    """Their paths below the directory."""
+    name: str
+    """Name of the Deployment and of the Service; the other objects begin with it."""
+    replicas: Annotated[int, Keywords(minimum=1)]
+    """Pods, each with one engine."""
+    weights: Weights
+    """Where pods find the weights: in directories of each node, or in a claim."""
     image: str
-    note: str
+    """Image of the engine."""
+    image_pinned: bool
+    """Whether the image is named by its digest."""
+    image_note: str
+    """What the nodes lack of the image; empty if it is named by its digest."""
     secret_command: str
+    """The line that creates the Secret with the API keys. It has none itself: it reads .env."""
     router_secret_command: str
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export kubernetes --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.cluster.name,
-            "replicas": self.cluster.replicas,
-            "weights": self.cluster.weights,
-            "image": self.image,
-            "image_pinned": is_pinned(self.image),
-            "image_note": self.note,
-            "secret_command": self.secret_command,
-            "router_secret_command": self.router_secret_command,
-        }
+    """The line that creates the Secret of the router before several replicas; empty with one."""
 
 
 def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> KubernetesExport:
@@ -181,7 +120,7 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     """
     deployment = Deployment.existing(directory)
     source, texts = rendered(deployment, cluster)
-    write_folder(out, origin_of(deployment, EXPORT_KUBERNETES), texts, asdict(cluster))
+    write_folder(out, Origin(deployment.project_name, "kubernetes"), texts)
     if cluster.routed:
         # the Secrets are made of them: the router's key is among those that the engines accept
         make_router_keys(deployment)
@@ -189,25 +128,14 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     return KubernetesExport(
         out.absolute(),
         tuple(sorted(texts)),
-        cluster,
+        cluster.name,
+        cluster.replicas,
+        cluster.weights,
         source.image(cluster),
+        is_pinned(source.image(cluster)),
         image_note(source, cluster),
         secret_command(source, cluster),
         router_secret_command(source, cluster),
-    )
-
-
-def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
-    """
-    return check_folder(
-        directory,
-        out,
-        EXPORT_KUBERNETES,
-        KubernetesRecord,
-        lambda deployment, record: rendered(deployment, Cluster(**record.options.model_dump()))[1],
     )
 
 
@@ -292,30 +220,22 @@ def _check_lock(plan: Plan, lock: Lock | None) -> None:
             )
 
 
-EXPORT_COMPOSE = "export compose"
-
-
 @dataclass(frozen=True)
-class ComposeExport:
-    """The folder that `export compose` wrote. `locked` are the roles whose weights the lock has."""
+class ComposeExport(Documented):
+    """The folder that `export compose` wrote. No key is in it."""
 
     directory: Path
+    """Where it is."""
     files: Sequence[str]
+    """Their paths below the directory."""
     name: str
+    """Name of the Compose project."""
     services: Sequence[str]
+    """Its services: one engine, or several with their router, and a door."""
     images: Sequence[str]
+    """Their images."""
     locked: Sequence[str]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export compose --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.name,
-            "services": list(self.services),
-            "images": list(self.images),
-            "locked": list(self.locked),
-        }
+    """The roles whose weights the folder's lock has."""
 
 
 def export_compose(directory: Path, out: Path | None) -> ComposeExport:
@@ -328,10 +248,10 @@ def export_compose(directory: Path, out: Path | None) -> ComposeExport:
     NoDeployment, SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
-    out = out or _usual_folder(deployment)
+    out = out or Path(f"{deployment.project_name}-export")
     name = project_of(out)
     source, texts = _rendered(deployment)
-    write_folder(out, origin_of(deployment, EXPORT_COMPOSE), texts, {})
+    write_folder(out, Origin(deployment.project_name, "compose"), texts)
     return ComposeExport(
         out.absolute(),
         tuple(sorted(texts)),
@@ -339,24 +259,6 @@ def export_compose(directory: Path, out: Path | None) -> ComposeExport:
         tuple(_services(source)),
         tuple(sorted({one["image"] for one in _services(source).values()})),
         tuple(source.locked),
-    )
-
-
-def _usual_folder(deployment: Deployment) -> Path:
-    return Path(f"{deployment.project_name}-export")
-
-
-def check_compose(directory: Path, out: Path | None) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_compose` raises.
-    """
-    return check_folder(
-        directory,
-        out or _usual_folder(Deployment.existing(directory)),
-        EXPORT_COMPOSE,
-        ComposeRecord,
-        lambda deployment, _: _rendered(deployment)[1],
     )
 
 
