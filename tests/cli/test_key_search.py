@@ -75,7 +75,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "monitor down": (),
     "monitor status": (),
     "monitor test": (),
-    "monitor silence": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 

@@ -40,7 +40,7 @@ def _events(deployment: Deployment, since: datetime, now: datetime) -> Sequence[
 
 FEATURE = Feature(
     commands={
-        "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, silence, export."),
+        "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, export."),
     },
     documents=f"{__name__}.documents",
     around=_around,

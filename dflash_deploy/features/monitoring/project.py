@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from dflash_deploy import __version__
 from dflash_deploy.assets import asset, asset_text
 from dflash_deploy.deployment import dotenv
@@ -32,9 +30,7 @@ from dflash_deploy.features.monitoring.rules import (
     limits,
     limits_file,
 )
-from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.files import MIB, read_bytes, read_text, shown
-from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.bench import plain_speed
 from dflash_deploy.operations.keys import add_key
 from dflash_deploy.plan.replicas import LOOPBACK, router_metrics_port
@@ -143,23 +139,6 @@ def _router(deployment: Deployment, plan: Plan) -> str:
 
 def _door(deployment: Deployment, plan: Plan) -> str:
     return url_of(deployment, plan).removeprefix("http://")
-
-
-def note_older_door(targets: ScrapeTargets, note: Callable[[str], None]) -> None:
-    """Say it if the door that runs is of an earlier version, which does not publish the metrics of its engines."""
-    # earlier versions published no router, and those before them no engine
-    place = targets.router or next(iter(targets.engines), "")
-    if "/" not in place:
-        return
-    # any key: without one the door answers 401 on every path
-    with new_client(trust_env=False, headers={"Authorization": "Bearer none"}, timeout=METRICS_TIMEOUT) as client:
-        try:
-            answer = fetch_answer(client, client.build_request("GET", f"http://{place}"), seconds=METRICS_TIMEOUT)
-        except (httpx.HTTPError, Invalid):
-            # it does not run
-            return
-    if answer.status == httpx.codes.NOT_FOUND:
-        note(f"the door does not publish http://{place}: it is of an earlier version; run `dflash-deploy up`")
 
 
 def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:
@@ -278,7 +257,6 @@ def write_project(
     program wrote, and PreflightRefused if the disk is full.
     """
     targets, ports = scraped(deployment, plan), ports_of(folder)
-    note_older_door(targets, note)
     keys = Deployment.existing(deployment.directory).further_keys
     key = next(key.key for key in keys if key.name == KEY_NAME)
     texts = {
