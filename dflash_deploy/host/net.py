@@ -6,8 +6,6 @@ import ipaddress
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +16,6 @@ from dflash_deploy.host.ask import ask
 from dflash_deploy.intake.answers import ForeignDocument
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_json
-from dflash_deploy.serve.gateway.keys import LIVENESS
 
 SYS = Path("/sys/class")
 
@@ -64,19 +61,6 @@ def answers(address: str, *, source: str, port: int = 22) -> bool:
     except OSError:
         return False
     return True
-
-
-def hangs(host: str, port: int) -> bool:
-    """Whether the engine at this address says that it computes nothing; false if it does not listen or is silent."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's wildcard address
-    connection = HTTPConnection(reachable, port, timeout=PEER_TIMEOUT)
-    try:
-        connection.request("GET", LIVENESS)
-        return connection.getresponse().status == HTTPStatus.SERVICE_UNAVAILABLE
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 ROCE_V2 = "RoCE v2"

@@ -42,7 +42,7 @@ class Hosts(ScriptedFleet):
         match command:
             case ("fleet", "facts", *_):
                 number = {"a": 1, "b": 2}[name]
-                engine = {"phase": "running", "identity": "1"}
+                engine = {"phase": "running"}
                 return {"home": "/h", "assets": "/a", "links": [link(f"192.168.9.{number}")], "engine": engine}
             case ("fleet", "accept", *_):
                 return {"state": "accepted"}

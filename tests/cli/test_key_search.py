@@ -46,7 +46,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet logs": (),
     "fleet down": (),
     "fleet restart": (),
-    "fleet watch": ("--looks", "1"),
     "fleet facts": (),
     "fleet fetch": (),
     "fleet route": (),

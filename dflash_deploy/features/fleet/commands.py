@@ -241,22 +241,6 @@ def fleet_restart(
     return _report(run_fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
 
 
-@command(changes=True, examples=("fleet watch", "fleet watch --looks 1"))
-def fleet_watch(
-    directory: Directory = HERE,
-    patience: Patience = PATIENCE,
-    looks: Annotated[
-        int | None,
-        typer.Option("--looks", min=1, help="End after this many looks; else with Ctrl-C.", show_default=False),
-    ] = None,
-) -> Report:
-    """Check the ranks of one engine every 10 s, and restart all of them if one is lost."""
-    from dflash_deploy.features.fleet.change import fleet_watch as run_fleet_watch
-
-    run_fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
-    return Report()
-
-
 @command(examples=("fleet facts", "fleet facts --json"))
 def fleet_facts(
     directory: Annotated[
@@ -328,7 +312,6 @@ fleet.command("test")(fleet_test)
 fleet.command("logs")(fleet_logs)
 fleet.command("down")(fleet_down)
 fleet.command("restart")(fleet_restart)
-fleet.command("watch")(fleet_watch)
 # only another dflash-deploy calls these, over SSH
 fleet.command("facts", hidden=True)(fleet_facts)
 fleet.command("fetch", hidden=True)(fleet_fetch)

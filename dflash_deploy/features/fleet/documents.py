@@ -113,12 +113,6 @@ class FleetEngineData(DocumentedDict):
 
     phase: str
     """Its state: `absent`, `exited`, `restarting`, `paused` or `running`."""
-    identity: str | None
-    """The process or container; null if there is none."""
-    restarts: Count
-    """How often the runtime has restarted it."""
-    hangs: bool
-    """Whether it answers /health with 503: requests wait, and it computes nothing."""
 
 
 class FleetFactsData(DocumentedDict):

@@ -20,7 +20,7 @@ from dflash_deploy.errors import EngineNotReady, NotPossible
 from dflash_deploy.features.fleet.settings import place_here
 from dflash_deploy.features.fleet.ssh import NO_ROUTER
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.host.net import Link, answers, hangs, read_links
+from dflash_deploy.host.net import Link, answers, read_links
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.up import with_weights
 from dflash_deploy.plan.result import Plan
@@ -48,7 +48,6 @@ class MachineFacts:
     drivers: tuple[str, ...]
     peers: tuple[tuple[str, bool], ...] = ()
     engine: EngineState | None = None
-    hangs: bool = False
     routed: tuple[str, ...] = ()
     router_engines: tuple[str, ...] = ()
 
@@ -65,13 +64,7 @@ class MachineFacts:
             "peers": dict(self.peers),
             "routed": list(self.routed),
             "router_engines": list(self.router_engines),
-            "engine": engine
-            and {
-                "phase": engine.phase,
-                "identity": engine.identity or None,
-                "restarts": engine.restarts,
-                "hangs": self.hangs,
-            },
+            "engine": engine and {"phase": engine.phase},
         }
 
 
@@ -86,20 +79,18 @@ def fleet_facts(
     `peers` are addresses to ask whether they answer on the network of the address `source`. Raises NoDeployment.
     """
     place = place_here()
-    engine, hung = None, False
+    engine: EngineState | None = None
     routed: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     if directory is not None:
         deployment = Deployment.existing(directory, check=False)
         plan = plan_to_stop(deployment)
-        engine, settings = runtime_for(deployment, plan).state(), plan.settings
-        if engine.phase == "running" and settings.answers_requests:
-            hung = hangs(settings.dflash_bind, settings.dflash_port)
-        routed, elsewhere = _routed(deployment, plan), settings.router_engines
+        engine = runtime_for(deployment, plan).state()
+        routed, elsewhere = _routed(deployment, plan), plan.settings.router_engines
     drivers = tuple(sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}))
     asked = tuple((peer, answers(peer, source=source)) for peer in peers)
     links, kind = read_links(), platform.machine()
-    return MachineFacts(place.home, place.assets, kind, links, drivers, asked, engine, hung, routed, elsewhere)
+    return MachineFacts(place.home, place.assets, kind, links, drivers, asked, engine, routed, elsewhere)
 
 
 def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:

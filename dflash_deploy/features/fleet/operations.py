@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from dflash_deploy.client.metrics import KeyUsage, added_up
-from dflash_deploy.deployment.directory import FLEET_FILE, Deployment, settle_start
+from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atomically
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import BadInput, DeployError
@@ -119,8 +119,6 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
     with locked(directory, "fleet down"):
         opened = open_fleet(directory, names, reporter)
         opened.require_all()
-        # a watch starts nothing that is stopped on purpose
-        settle_start(opened.deployment)
         outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
         for hosts in _in_order(opened):
             outcomes |= opened.on_each(lambda one: stop_engine(opened, one), hosts)
