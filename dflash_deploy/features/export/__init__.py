@@ -1,4 +1,4 @@
-"""A deployment elsewhere: manifests for Kubernetes, a folder for Compose, values for vLLM's own chart."""
+"""A deployment elsewhere: manifests for Kubernetes, a folder for Compose."""
 
 from dflash_deploy.registry import Feature
 
@@ -6,5 +6,5 @@ FEATURE = Feature(
     commands={
         "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
 )

@@ -22,7 +22,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
 from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
 from dflash_deploy.deployment.keys import keys_file, write_keys
-from dflash_deploy.document import Documented, Keywords
+from dflash_deploy.document import CommandData, Documented, Keywords
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, Weights, is_pinned
 from dflash_deploy.features.export.compose import (
@@ -236,6 +236,12 @@ class ComposeExport(Documented):
     """Their images."""
     locked: Sequence[str]
     """The roles whose weights the folder's lock has."""
+
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "export kubernetes": CommandData((KubernetesExport,)),
+    "export compose": CommandData((ComposeExport,)),
+}
 
 
 def export_compose(directory: Path, out: Path | None) -> ComposeExport:

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from dflash_deploy.client.metrics import KeyUsage
-from dflash_deploy.document import Fingerprint, HttpStatus
+from dflash_deploy.document import CommandData, Fingerprint, HttpStatus
 from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, FailureCode, Rate, Seconds
-from dflash_deploy.schemas.table import CommandData
 
 
 class FleetErrorData(DocumentedDict):

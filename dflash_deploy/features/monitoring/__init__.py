@@ -42,7 +42,7 @@ FEATURE = Feature(
     commands={
         "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, export."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
     around=_around,
     events=_events,
 )

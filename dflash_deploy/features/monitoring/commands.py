@@ -43,8 +43,8 @@ def monitor_down(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Stop Prometheus, Alertmanager and Grafana. Their data stays in .dflash/monitor."""
     from dflash_deploy.features.monitoring.operations import stop_monitoring
 
-    stopped = stop_monitoring(directory)
-    return Report({"stopped": stopped}, ("stopped" if stopped else "nothing runs",))
+    done = stop_monitoring(directory)
+    return Report(done.document(), ("stopped" if done.stopped else "nothing runs",))
 
 
 @command(examples=("monitor status", "monitor status --json"))
@@ -61,9 +61,9 @@ def monitor_test(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Send one alert through Alertmanager to its receivers."""
     from dflash_deploy.features.monitoring.operations import send_test_alert
 
-    receivers = send_test_alert(directory)
-    said = f"sent         MonitorTest to {', '.join(receivers)}: within seconds it is there"
-    return Report({"receivers": list(receivers)}, (said,))
+    sent = send_test_alert(directory)
+    said = f"sent         MonitorTest to {', '.join(sent.receivers)}: it is there within seconds"
+    return Report(sent.document(), (said,))
 
 
 def _shown(state: MonitoringState) -> tuple[str, ...]:

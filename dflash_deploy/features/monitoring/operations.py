@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import STATE, check_output, not_written
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import Documented
+from dflash_deploy.document import CommandData, Documented
 from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, NotPossible, PortTaken
 from dflash_deploy.features.monitoring import monitoring_folder
 from dflash_deploy.features.monitoring.api import LOOK_BACK, MonitoringApi, ScrapedTarget
@@ -90,6 +90,22 @@ class MonitoringState(Documented):
     """Names of the alerts that fire, as in docs/reference/alerts.md."""
     receivers: Sequence[str] = ()
     """Kind of each receiver in the configuration of Alertmanager, such as `webhook`; empty if it does not run."""
+
+
+@dataclass(frozen=True)
+class MonitoringStopped(Documented):
+    """What `monitor down` did."""
+
+    stopped: bool
+    """Whether there was something to stop."""
+
+
+@dataclass(frozen=True)
+class AlertSent(Documented):
+    """A test alert that Alertmanager took."""
+
+    receivers: Sequence[str]
+    """Kind of each receiver that it is for, such as `webhook`."""
 
 
 def address_of(deployment: Deployment, service: str) -> str:
@@ -175,18 +191,18 @@ def _wait_ready(deployment: Deployment, service: str) -> None:
         raise EngineNotReady(f"{service} does not answer", hint=f"read {log_of(deployment, service)}") from None
 
 
-def stop_monitoring(directory: Path) -> bool:
-    """Remove the containers and keep their data; return whether there were any. Raises EngineMissing, NoDeployment."""
+def stop_monitoring(directory: Path) -> MonitoringStopped:
+    """Remove the containers and keep their data. Raises EngineMissing, NoDeployment."""
     deployment = Deployment.existing(directory, check=False)
     file = monitoring_folder(deployment) / COMPOSE_FILE
     if not file.is_file():
-        return False
+        return MonitoringStopped(False)
     _check_docker()
     with command_lock(deployment, "monitor down"):
         _compose(deployment, "down", "--remove-orphans")
         # without it nothing is monitored: another program may listen on the ports
         file.unlink(missing_ok=True)
-    return True
+    return MonitoringStopped(True)
 
 
 def monitoring_state(directory: Path) -> MonitoringState:
@@ -221,8 +237,8 @@ def _kinds(deployment: Deployment) -> tuple[str, ...]:
         raise BadInput(f"{shown(file)} is not a configuration of Alertmanager: {problem}", hint="correct it") from None
 
 
-def send_test_alert(directory: Path) -> tuple[str, ...]:
-    """Give Alertmanager an alert for its receivers; return their kinds.
+def send_test_alert(directory: Path) -> AlertSent:
+    """Give Alertmanager an alert for its receivers.
 
     Raises NotPossible if Alertmanager does not run or has no receiver, EngineNotReady if it does not take the alert,
     NoDeployment.
@@ -250,7 +266,7 @@ def send_test_alert(directory: Path) -> tuple[str, ...]:
             taken = False
     if not taken:
         raise EngineNotReady("Alertmanager did not take the alert", hint=f"read {log_of(deployment, ALERTMANAGER)}")
-    return receivers
+    return AlertSent(receivers)
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:
@@ -309,6 +325,15 @@ class MonitoringExport(Documented):
     """Name of the key that Prometheus sends; it opens only GET /metrics."""
     key_added: bool
     """Whether the deployment got this key now."""
+
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "monitor up": CommandData((MonitoringState,)),
+    "monitor down": CommandData((MonitoringStopped,)),
+    "monitor status": CommandData((MonitoringState,)),
+    "monitor test": CommandData((AlertSent,)),
+    "monitor export": CommandData((MonitoringExport,)),
+}
 
 
 def export_monitoring(
