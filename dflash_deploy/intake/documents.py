@@ -87,17 +87,6 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in hexadecimal digits."""
 
 
-class KeyHandover(Document):
-    """`.dflash/key-handover.json`: a key of a fleet that is added, replaced or revoked, as the digests of both.
-
-    `coming` is `None` for a key that is revoked, `going` for one that is added.
-    """
-
-    name: Annotated[str, Field(max_length=40)]
-    coming: Digest | None = None
-    going: Digest | None = None
-
-
 class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
     """`.dflash/last-start.json`: seconds of each phase of the last successful start."""
 
