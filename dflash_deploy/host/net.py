@@ -91,7 +91,7 @@ class Link(ForeignDocument):
         """The network of its address."""
         return ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, str | int | bool | None]:
         """One of `links` in `fleet facts --json`."""
         return self.model_dump()
 

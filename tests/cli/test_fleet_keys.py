@@ -113,7 +113,7 @@ def test_all_hosts_accept_a_new_key_before_env_has_it(directory: Path, monkeypat
     hosts = Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice", in_flight=3)
     key = named(directory, "alice")
-    assert (done.finished, errors(done.result), changing(directory)) == (True, {}, False)
+    assert (done.finished, errors(done), changing(directory)) == (True, {}, False)
     assert [len(keys) for keys in before] == [0, 0, 0, 1, 1]
     for name in "ab":
         assert hosts.also(name) == [[digest_of(key)], []]
@@ -129,7 +129,7 @@ def test_all_hosts_accept_a_new_key_before_env_has_it(directory: Path, monkeypat
 def test_nobody_gets_a_key_that_a_host_does_not_accept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch, failing("b", at=1))
     done = fleet_add_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
     assert Deployment(directory).further_keys == ()
     hosts = Hosts(monkeypatch)
     assert fleet_up(directory).failure is None
@@ -144,7 +144,7 @@ def test_a_key_is_rejected_on_the_hosts_that_answer(directory: Path, monkeypatch
     key = named(directory, "alice")
     hosts = Hosts(monkeypatch, failing("b", at=1))
     done = fleet_revoke_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
     assert Deployment(directory).further_keys == ()
     assert hosts.proven("a") == [[(key.key, 401)]]
     with pytest.raises(NotPossible, match="no key has the name `alice`"):
@@ -201,7 +201,7 @@ def test_engines_restart_one_after_the_other_for_the_key_of_the_owner(
 def test_an_interrupted_rotation_is_repeated_with_another_key(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch, failing("b", at=2))
     done = fleet_rotate_key(directory, overlap=0.0)
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
     first = owner(directory)
     # another change would lose the old key too early
     with pytest.raises(NotPossible, match="a change of the key `owner` is not finished") as refused:
@@ -222,7 +222,7 @@ def test_a_failed_restart_leaves_both_keys_valid(directory: Path, monkeypatch: p
 
     hosts = Hosts(monkeypatch, change)
     done = fleet_rotate_key(directory, overlap=0.0)
-    assert errors(done.result) == {"a": "a: no memory", "b": "b: not restarted: a: no memory"}
+    assert errors(done) == {"a": "a: no memory", "b": "b: not restarted: a: no memory"}
     assert [len(digests) for digests in hosts.also("a")] == [2, 2]
     assert changing(directory)
     # `fleet up` finishes it as soon as all engines run with `.env`
@@ -253,7 +253,7 @@ def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(
     Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice")
     assert done.finished
-    assert {one.host.name: one.state for one in done.result.hosts} == {"a": "accepted", "b": "absent"}
+    assert {one.name: one.state for one in done.hosts} == {"a": "accepted", "b": "absent"}
 
 
 @pytest.mark.parametrize("command", ["accept", "down"])
@@ -274,7 +274,7 @@ def test_a_host_whose_engine_another_release_started_is_not_one_without_a_deploy
         return
     # its engine still accepts the key
     done = fleet_revoke_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: dflash-deploy 0.1.0 is not installed there"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: dflash-deploy 0.1.0 is not installed there"})
     assert changing(directory)
 
 
@@ -285,7 +285,7 @@ def test_an_engine_that_refuses_the_new_key_ends_the_change(directory: Path, mon
 
     Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice")
-    assert errors(done.result) == {"b": "b: the engine answers the key `alice` with 401, expected 200"}
+    assert errors(done) == {"b": "b: the engine answers the key `alice` with 401, expected 200"}
     assert Deployment(directory).further_keys == ()
 
 

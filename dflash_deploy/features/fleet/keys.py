@@ -9,15 +9,18 @@ of `.env`, and no others.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Literal
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys import accept_also
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import Documented, Fingerprint, HttpStatus
 from dflash_deploy.errors import HostUnprepared, KeyNotReplaced, NotPossible, SettingsRefused
 from dflash_deploy.features.fleet.change import (
     Outcomes,
@@ -54,24 +57,17 @@ OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
 @dataclass(frozen=True)
-class FleetKeys:
-    """A key of a fleet that was added, replaced or revoked. `finished` is false if a host failed."""
+class FleetKeys(FleetResult):
+    """A key that was added, replaced or revoked on all hosts. No key is in the document."""
 
-    deployment: Deployment
+    file: Path
+    """Path of the file that has the keys, on the terminal."""
     name: str
-    key: ApiKey | None
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    fingerprint: Fingerprint | None
+    """The first 8 hexadecimal digits of the key's SHA-256; null if the file does not have it."""
     finished: bool
-    result: FleetResult
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet keys add|rotate|revoke --json`; no key is in it."""
-        return {
-            "file": str(self.deployment.env_file),
-            "name": self.name,
-            "fingerprint": Secret(self.key.key).fingerprint if self.key else None,
-            "finished": self.finished,
-            **self.result.document(),
-        }
+    """Whether all hosts have done it; else `fleet up` does."""
 
 
 def fleet_add_key(
@@ -266,7 +262,7 @@ def _not_begun(opened: OpenFleet, name: str, outcomes: Outcomes) -> FleetKeys:
     """A host does not accept the new key: no client gets it. The next change, or `fleet up`, removes it."""
     _remember(opened.deployment, "")
     opened.reporter.note(".env is not changed: all hosts must accept a new key first")
-    return FleetKeys(opened.deployment, name, None, False, _result(opened, outcomes))
+    return _result(opened, name, outcomes, finished=False)
 
 
 def _done(opened: OpenFleet, name: str, outcomes: Outcomes, *, settles: bool = True) -> FleetKeys:
@@ -276,25 +272,35 @@ def _done(opened: OpenFleet, name: str, outcomes: Outcomes, *, settles: bool = T
         remove_state(_changing(opened.deployment))
     if not finished:
         opened.reporter.note("not finished: .env is changed; `dflash-deploy fleet up` finishes it")
+    return _result(opened, name, outcomes, finished=finished)
+
+
+def _result(opened: OpenFleet, name: str, outcomes: Outcomes, *, finished: bool) -> FleetKeys:
+    done = opened.results({host.name: outcomes[host.name] for host in opened.fleet.hosts}, "accepted")
     key = next((one for one in _keys(opened.deployment) if one.name == name), None)
-    return FleetKeys(opened.deployment, name, key, finished, _result(opened, outcomes))
-
-
-def _result(opened: OpenFleet, outcomes: Outcomes) -> FleetResult:
-    return opened.results({host.name: outcomes[host.name] for host in opened.fleet.hosts}, "accepted")
+    fingerprint = Secret(key.key).fingerprint if key else None
+    file = opened.deployment.env_file
+    return FleetKeys(done.failure, done.shape, done.reason, done.router, done.hosts, file, name, fingerprint, finished)
 
 
 @dataclass(frozen=True)
-class AcceptedKeys:
-    """What the engines answer to each key, by its name. `running`: whether they run."""
+class KeyAnswer(Documented):
+    """What the engines of a machine answer to a key."""
 
-    running: bool
-    answers: tuple[tuple[str, int | None], ...] = ()
+    name: str
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    status: HttpStatus | None
+    """HTTP status; null if no engine answered."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet accept --json`; no key is in it."""
-        answers = [{"name": name, "status": status} for name, status in self.answers]
-        return {"state": "accepted" if self.running else "stopped", "answers": answers}
+
+@dataclass(frozen=True)
+class AcceptedKeys(Documented):
+    """Whether the engines of a machine accept the keys that the terminal of a fleet sent."""
+
+    state: Literal["accepted", "stopped"]
+    """`stopped`: no engine runs; it reads the keys when it starts."""
+    answers: Sequence[KeyAnswer] = ()
+    """What the engines answer to each key that the terminal wants to be proven; empty if none runs."""
 
 
 def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) -> AcceptedKeys:
@@ -309,7 +315,7 @@ def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) 
         accept_also(deployment, keys.also)
         if not is_up(runtime_for(deployment, plan_to_stop(deployment))):
             reporter.note("no engine runs here: it gets the keys when it starts")
-            return AcceptedKeys(False)
+            return AcceptedKeys("stopped")
         answers = []
         for proof in keys.proofs:
             status = answered_status(deployment, proof.key, {proof.status})
@@ -318,8 +324,8 @@ def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) 
                     f"the engine answers the key `{proof.key.name}` with {status}, expected {int(proof.status)}",
                     hint="the engine started before keys could change: `dflash-deploy fleet restart`",
                 )
-            answers.append((proof.key.name, status))
-    return AcceptedKeys(True, tuple(answers))
+            answers.append(KeyAnswer(proof.key.name, status))
+    return AcceptedKeys("accepted", answers)
 
 
 def _written(deployment: Deployment, keys: WantedKeys) -> Deployment:

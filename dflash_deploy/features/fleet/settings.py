@@ -6,20 +6,22 @@ into the deployment directory of a host.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.errors import BadInput, DeployError
+from dflash_deploy.document import Count, Documented, Hidden, Keywords, Rate, Seconds
+from dflash_deploy.errors import BadInput, DeployError, ExitCode
 from dflash_deploy.features.fleet.each import HostOutcome, failure_of_all, on_each
 from dflash_deploy.features.fleet.file import (
     Chosen,
     Fleet,
     FleetHost,
     Place,
+    Shape,
     choose_shape,
     env_text,
     has_front,
@@ -27,7 +29,7 @@ from dflash_deploy.features.fleet.file import (
     read_fleet,
 )
 from dflash_deploy.features.fleet.prepare import Wheel, environment_of, read_wheel
-from dflash_deploy.features.fleet.ssh import RemoteDocument, Session, call, error_of
+from dflash_deploy.features.fleet.ssh import RemoteData, RemoteDocument, Session, call, error_of
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.planning import plan_of
@@ -43,60 +45,103 @@ LONGEST_LINE = 160
 """Characters of a line of progress."""
 
 
+FailureCode = Annotated[int, Keywords(enum=[int(code) for code in ExitCode if code])]
+
+
 @dataclass(frozen=True)
-class HostResult:
-    """What a command did on one host. `state` is one word for people and programs; `error` is set if it failed.
+class HostError(Documented):
+    """Why a command failed on a host."""
 
-    `routed`: the router of the fleet sends requests to its engine.
-    """
+    code: FailureCode
+    """Exit code, as in docs/reference/exit-codes.md."""
+    message: str
+    """What failed: one line that begins with the name of the host. The text may change."""
+    hint: str
+    """What to do next."""
 
-    host: FleetHost
-    rank: int
+
+@dataclass(frozen=True)
+class HostResult(Documented):
+    """One host."""
+
+    host: Hidden[FleetHost]
+    answer: Hidden[RemoteDocument | None]
+    failure: Hidden[DeployError | None]
+    name: str
+    """Name of the host in fleet.yaml."""
+    address: str
+    """Its address, as in fleet.yaml."""
+    rank: Count
+    """Its rank if all hosts run one engine: 0 is the leader."""
     state: str
-    seconds: float
-    document: RemoteDocument | None = None
-    error: DeployError | None = None
-    routed: bool | None = None
+    """`usable`, `ready`, `running`, `accepted`, `counted`, `stopped`, `passed`, `failed`, or a state of `status`."""
+    seconds: Seconds
+    """Duration of the command on this host."""
+    endpoint: str | None
+    """Base URL of its engine for OpenAI clients; null if it is unknown or the engine answers no requests."""
+    model: str | None
+    """Name of the model in requests; null if it is unknown."""
+    tokens_per_second: Rate | None
+    """Tokens per second of one short answer; null if it was not measured."""
+    acceptance_length: Annotated[float, Keywords(minimum=1)] | None
+    """Acceptance length in tokens per step; null if nothing was drafted or counted."""
+    cause: str | None
+    """Why the engine is in this state, if the host said so."""
+    checks_passed: Count
+    """Number of checks that passed."""
+    checks_failed: Sequence[str]
+    """Names of the checks that failed."""
+    error: HostError | None
+    """Why the command failed on this host; null if it did not."""
+    routed: bool | None
+    """Whether the router sends requests to its engine; null without a router, and if it or the host does not say."""
 
-    def row(self) -> dict[str, object]:
-        """One of `hosts` in the document."""
-        data = self.document.data if self.document else None
-        return {
-            "name": self.host.name,
-            "address": self.host.address,
-            "rank": self.rank,
-            "state": self.state,
-            "seconds": round(self.seconds, 1),
-            "endpoint": (data and data.endpoint) or None,
-            "model": data and data.model,
-            "tokens_per_second": data and data.tokens_per_second,
-            "acceptance_length": data and data.acceptance_length,
-            "cause": data and (data.problem or data.cause),
-            "checks_passed": sum(check.status == "passed" for check in data.checks) if data else 0,
-            "checks_failed": [check.name for check in data.checks if check.status == "failed"] if data else [],
-            "routed": self.routed,
-            "error": self.error
-            and {"code": int(self.error.exit_code), "message": self.error.message, "hint": self.error.hint},
-        }
+
+def host_result(
+    host: FleetHost,
+    rank: int,
+    state: str,
+    seconds: float,
+    answer: RemoteDocument | None = None,
+    failure: DeployError | None = None,
+) -> HostResult:
+    """What a command did on one host. `state` is one word for people and programs; `failure` is set if it failed."""
+    data = answer.data if answer else RemoteData()
+    error = None if failure is None else HostError(int(failure.exit_code), failure.message, failure.hint)
+    return HostResult(
+        host,
+        answer,
+        failure,
+        host.name,
+        host.address,
+        rank,
+        state,
+        round(seconds, 1),
+        data.endpoint or None,
+        data.model,
+        data.tokens_per_second,
+        data.acceptance_length,
+        data.problem or data.cause,
+        sum(check.status == "passed" for check in data.checks),
+        [check.name for check in data.checks if check.status == "failed"],
+        error,
+        None,
+    )
 
 
 @dataclass(frozen=True)
-class FleetResult:
-    """The result of a command on all hosts. `router` is the host with the router and the door, empty without one."""
+class FleetResult(Documented):
+    """The result of a command on several hosts."""
 
-    chosen: Chosen
-    hosts: tuple[HostResult, ...]
-    router: str
-    failure: DeployError | None = None
-
-    def document(self) -> dict[str, object]:
-        """The `data` of the command's document."""
-        return {
-            "shape": self.chosen.shape,
-            "reason": self.chosen.reason,
-            "router": self.router or None,
-            "hosts": [host.row() for host in self.hosts],
-        }
+    failure: Hidden[DeployError | None]
+    shape: Shape
+    """`replicas`: an engine on each host; `one-engine`: one engine over all hosts."""
+    reason: str
+    """Why it has this shape. The text may change."""
+    router: str | None
+    """Name of the host with the router and the door of all; null without a router."""
+    hosts: Sequence[HostResult]
+    """The hosts, in the order of fleet.yaml."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +192,12 @@ class OpenFleet:
     def results(self, outcomes: Mapping[str, HostOutcome[RemoteDocument]], default: str) -> FleetResult:
         """The result of a command. `default` is the state of a host whose document has none."""
         rows = tuple(self._result(outcome, default) for outcome in outcomes.values())
-        failures = {row.host.name: HostOutcome[None](row.host, row.seconds, error=row.error) for row in rows}
-        return FleetResult(self.chosen, rows, self.router, failure_of_all(failures))
+        failures = {row.name: HostOutcome[None](row.host, row.seconds, error=row.failure) for row in rows}
+        return self.result(rows, failure_of_all(failures))
+
+    def result(self, rows: Sequence[HostResult], failure: DeployError | None) -> FleetResult:
+        """The result of a command with these rows."""
+        return FleetResult(failure, self.chosen.shape, self.chosen.reason, self.router or None, rows)
 
     @property
     def front(self) -> bool:
@@ -166,7 +215,7 @@ class OpenFleet:
         if document is not None and error is None:
             error = error_of(host, document)
         state = "failed" if error else (document and document.data.state) or default
-        return HostResult(host, self.fleet.ranked.index(host), state, outcome.seconds, document, error)
+        return host_result(host, self.fleet.ranked.index(host), state, outcome.seconds, document, error)
 
 
 def printable_line(text: str) -> str:
