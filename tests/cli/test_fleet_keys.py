@@ -11,8 +11,8 @@ import pytest
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
-from dflash_deploy.features.fleet import each
 from dflash_deploy.features.fleet import keys as fleet_keys
+from dflash_deploy.features.fleet import settings as fleet_settings
 from dflash_deploy.features.fleet.file import WantedKeys
 from dflash_deploy.features.fleet.keys import fleet_accept, fleet_add_key, fleet_revoke_key, fleet_rotate_key
 from dflash_deploy.features.fleet.operations import fleet_down
@@ -67,7 +67,7 @@ class Hosts(ScriptedFleet):
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_settings, "PAUSE", 0.0)
     return tmp_path
 
 

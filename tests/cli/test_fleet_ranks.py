@@ -7,7 +7,7 @@ import pytest
 
 from dflash_deploy.errors import DeployError, DownloadFailed, EngineNotReady, HostUnfit
 from dflash_deploy.features.fleet import change as fleet_change
-from dflash_deploy.features.fleet import each
+from dflash_deploy.features.fleet import settings as fleet_settings
 from dflash_deploy.features.fleet.up import fleet_up
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
@@ -23,7 +23,7 @@ hosts:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_settings, "PAUSE", 0.0)
     monkeypatch.setattr(fleet_change, "EVERY", 0.02)
     return tmp_path
 

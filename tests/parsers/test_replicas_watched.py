@@ -19,9 +19,8 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.features.monitoring.api import MonitoringApi
-from dflash_deploy.features.monitoring.operations import ALERTMANAGER, address_of
-from dflash_deploy.features.monitoring.rules import DEPLOYMENT
-from dflash_deploy.features.monitoring.silences import BY_COMMAND
+from dflash_deploy.features.monitoring.operations import ALERTMANAGER, BY_COMMAND, address_of
+from dflash_deploy.features.monitoring.project import DEPLOYMENT
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env

@@ -18,7 +18,7 @@ from dflash_deploy.deployment.compose import environment_of
 from dflash_deploy.errors import DeployError
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.objects import objects
-from dflash_deploy.features.monitoring.rules import limits, rule_groups
+from dflash_deploy.features.monitoring.project import limits, rule_groups
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES

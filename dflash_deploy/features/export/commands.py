@@ -12,10 +12,7 @@ from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
 
 if TYPE_CHECKING:
-    from dflash_deploy.features.export.operations import (
-        ComposeExport,
-        KubernetesExport,
-    )
+    from dflash_deploy.features.export.operations import ComposeExport, KubernetesExport
 
 
 export = typer.Typer(

@@ -8,16 +8,31 @@ writes them as `1e+06` and `8`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.features.export.cluster import Cluster, ExportSource
-from dflash_deploy.features.export.monitored import monitoring_objects
-from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.readme import readme
+from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry, is_pinned
+from dflash_deploy.features.export.objects import (
+    KEY,
+    KEY_NAME,
+    METRICS_LABEL,
+    loader,
+    metrics_secret,
+    monitoring_objects,
+    objects,
+    router_name,
+    router_objects,
+)
+from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
+from dflash_deploy.serve.settings import Settings
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?\Z")
 _OCTAL = re.compile(r"[-+]?0[oO][0-7_]+\Z")
@@ -83,3 +98,131 @@ def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, 
 def text_of(document: Mapping[str, Any]) -> str:
     """A document as YAML, with a comment that says where it comes from."""
     return HEADER.format(version=__version__) + yaml_of(document)
+
+
+_BLOCK = re.compile(r"^\{\{if (\w+)\}\}\n(.*?)^\{\{end\}\}\n", re.MULTILINE | re.DOTALL)
+"""Lines that are there if a value is."""
+
+KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
+
+KINDS = "deployment,service,configmap,networkpolicy,pdb,pvc,serviceaccount,role,rolebinding"
+"""The kinds of objects that an export with other options may leave behind."""
+
+
+def filled(template: str, /, **values: Any) -> str:
+    """A template of `readme/`: each `$value`, and the lines between `{{if value}}` and `{{end}}` with a value.
+
+    Raises KeyError for a value that is missing.
+    """
+    text = (Path(__file__).parent / "readme" / f"{template}.md").read_text(encoding="utf-8")
+    kept = _BLOCK.sub(lambda block: block[2] if values[block[1]] else "", text)
+    return re.sub(r"\n{3,}", "\n\n", Template(kept).substitute(values))
+
+
+def of_plan(plan: Plan) -> dict[str, str]:
+    """What the head of each README says."""
+    return {
+        "profile": plan.profile.name,
+        "pair": plan.pair.name,
+        "engine": plan.engine.name,
+        "version": __version__,
+    }
+
+
+def readme(source: ExportSource, cluster: Cluster) -> str:
+    """The README of `export kubernetes`."""
+    image, note = source.image(cluster), image_note(source, cluster)
+    return filled(
+        "kubernetes",
+        **of_plan(source.plan),
+        **weights(source, cluster),
+        claim_gib=source.claim_gib,
+        copies="\n".join(_copies(source, cluster)),
+        name=cluster.name,
+        replicas=cluster.replicas,
+        image=image,
+        note=note,
+        pinned=not note,
+        pushed=note and has_registry(image),
+        local=note and not has_registry(image),
+        repository=image.rpartition(":")[0],
+        architecture=source.architecture or "the processor of the nodes",
+        router_image=cluster.routed and not is_pinned(cluster.router) and cluster.router,
+        secret=secret_name(cluster),
+        secret_command=secret_command(source, cluster),
+        router_secret_command=router_secret_command(source, cluster),
+        single=not cluster.routed,
+        minutes=minutes_of(source),
+        router=cluster.routed and router_name(cluster),
+        kinds=KINDS,
+        key_name=KEY_NAME,
+        metrics_command=_metrics_command(source, cluster),
+        metrics_label=METRICS_LABEL,
+    )
+
+
+def minutes_of(source: ExportSource) -> int:
+    """The longest time of a first start, after which Kubernetes restarts a pod."""
+    return max(1, round(STARTS * source.start_seconds / 60))
+
+
+def weights(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """Where the nodes have the weights: their directories as lines, or the claim."""
+    claimed = cluster.weights == "claim"
+    listed = "\n".join(f"    {path}" for path in (source.target, source.drafter) if path)
+    return {
+        "paths": "" if claimed else listed,
+        "claim": weights_claim(cluster) if claimed else "",
+        "user": source.user,
+        "group": source.group,
+    }
+
+
+def _copies(source: ExportSource, cluster: Cluster) -> Iterator[str]:
+    for role, path in (("target", source.target), ("drafter", source.drafter)):
+        if path:
+            inside = f"mkdir -p /models/{role} && tar -C /models/{role} -xf -"
+            packed = f"tar -C {shlex.quote(path)} -chf - ."
+            yield f"    {packed} | kubectl exec -i {cluster.name}-loader -- sh -c '{inside}'"
+
+
+def secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
+    # as the engine reads .env: blanks and `export` may precede a name
+    further = f" --from-file={FURTHER_KEYS}={shlex.quote(source.keys_file)}" if cluster.routed else ""
+    return (
+        f"{plain_lines(source.env_file, *KEYS)} | "
+        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin{further}"
+    )
+
+
+def router_secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret with the router's two keys; empty without a router."""
+    if not cluster.routed:
+        return ""
+    file = shlex.quote(source.router_keys_file)
+    return f"kubectl create secret generic {router_name(cluster)} --from-file={ROUTER_KEYS}={file}"
+
+
+def plain_lines(env_file: str, *names: str) -> str:
+    """The command that prints settings of `.env` as lines of NAME=VALUE."""
+    blank = "[[:space:]]"
+    found = f"^{blank}*(export{blank}+)?({'|'.join(names)}){blank}*={blank}*"
+    return f"sed -nE 's/{found}/\\2=/p' {shlex.quote(env_file)}"
+
+
+def image_note(source: ExportSource, cluster: Cluster) -> str:
+    """What is missing for the nodes to have the image; empty if it is named by its digest."""
+    image = source.image(cluster)
+    if is_pinned(image):
+        return ""
+    if has_registry(image):
+        return f"{image} has no digest: a node that pulls it later may run another one"
+    return f"{image} is on this machine only: push it to a registry, or load it onto each node"
+
+
+def _metrics_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret with the key of Prometheus."""
+    found = f"s/.*[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics.*/\\1/p"
+    made = f"kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin"
+    return f"sed -nE '{found}' {shlex.quote(source.env_file)} | tr -d '\\n' | {made}"

@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from dflash_deploy.assets import build_context
-from dflash_deploy.deployment.compose import (
-    Origin,
-    environment_of,
-    resolved_document,
-    write_folder,
-)
+from dflash_deploy.deployment.compose import Origin, environment_of, resolved_document, write_folder
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
 from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
@@ -25,18 +20,9 @@ from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.document import CommandData, Documented, Keywords
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
 from dflash_deploy.features.export.cluster import Cluster, ExportSource, Weights, is_pinned
-from dflash_deploy.features.export.compose import (
-    KEPT,
-    ROUTER,
-    ComposeSource,
-    LockedRole,
-    compose_folder,
-    project_of,
-)
-from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
-from dflash_deploy.features.monitoring.project import limits_of
-from dflash_deploy.features.monitoring.rules import rule_groups
+from dflash_deploy.features.export.compose import KEPT, ROUTER, ComposeSource, LockedRole, compose_folder, project_of
+from dflash_deploy.features.export.folder import folder, image_note, router_secret_command, secret_command
+from dflash_deploy.features.monitoring.project import limits_of, rule_groups
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
@@ -190,7 +176,7 @@ def _check(plan: Plan, deployment: Deployment) -> None:
     if plan.settings.several_machines:
         raise NotPossible(
             f"{Settings.nodes}={plan.settings.nodes}: a model over several machines cannot be exported",
-            hint="use `dflash-deploy fleet`, or a model that fits on one machine",
+            hint="use `dflash-deploy fleet up`, or a model that fits on one machine",
         )
     if plan.settings.several_engines:
         raise NotPossible(

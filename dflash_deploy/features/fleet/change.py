@@ -12,15 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from dflash_deploy.deployment.front import make_router_keys
-from dflash_deploy.errors import (
-    DeployError,
-    EngineNotReady,
-    HostUnfit,
-    HostUnreachable,
-    PreflightRefused,
-)
+from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnreachable, PreflightRefused
 from dflash_deploy.features.fleet import ssh
-from dflash_deploy.features.fleet.each import HostOutcome, ask_again
 from dflash_deploy.features.fleet.engines import (
     BUSY_PAUSE,
     NOT_STARTED,
@@ -32,12 +25,8 @@ from dflash_deploy.features.fleet.engines import (
     stop_engine,
 )
 from dflash_deploy.features.fleet.file import FleetHost, Front, in_turns, shape_settings
-from dflash_deploy.features.fleet.prepare import (
-    RemoteFacts,
-    questions_to_peers,
-    read_facts,
-)
-from dflash_deploy.features.fleet.settings import OpenFleet, carry_router_keys, carry_settings
+from dflash_deploy.features.fleet.prepare import RemoteFacts, questions_to_peers, read_facts
+from dflash_deploy.features.fleet.settings import HostOutcome, OpenFleet, ask_again, carry_router_keys, carry_settings
 from dflash_deploy.features.fleet.ssh import BUSY, RemoteDocument, Session, error_of
 from dflash_deploy.planning import plan_of
 

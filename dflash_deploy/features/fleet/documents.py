@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dflash_deploy.document import CommandData
-from dflash_deploy.features.fleet.host import Fetched, MachineFacts, Routed
+from dflash_deploy.features.fleet.host import FetchedWeights, MachineFacts, Routed
 from dflash_deploy.features.fleet.keys import AcceptedKeys, FleetKeys
 from dflash_deploy.features.fleet.operations import FleetCreated, FleetUsage
 from dflash_deploy.features.fleet.settings import FleetResult
@@ -16,7 +16,7 @@ DOCUMENTS: Mapping[str, CommandData] = {
     **{f"fleet keys {name}": CommandData((FleetKeys,)) for name in ("add", "rotate", "revoke")},
     "fleet keys usage": CommandData((FleetUsage,)),
     "fleet facts": CommandData((MachineFacts,)),
-    "fleet fetch": CommandData((Fetched,), streams=True),
+    "fleet fetch": CommandData((FetchedWeights,), streams=True),
     "fleet route": CommandData((Routed,), streams=True),
     "fleet accept": CommandData((AcceptedKeys,), streams=True),
 }

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnprepared
 from dflash_deploy.features.fleet import ssh
-from dflash_deploy.features.fleet.each import HostOutcome, ask_again, failure_of_all, on_each
 from dflash_deploy.features.fleet.file import FleetHost, Front, front_of, kept_addresses, routed_hosts
 from dflash_deploy.features.fleet.prepare import (
     Fabric,
@@ -23,16 +22,8 @@ from dflash_deploy.features.fleet.prepare import (
     questions_to_peers,
     read_facts,
 )
-from dflash_deploy.features.fleet.settings import HostResult, OpenFleet
-from dflash_deploy.features.fleet.ssh import (
-    BUSY,
-    NO_ROUTER,
-    RemoteDocument,
-    RemoteProgress,
-    Session,
-    call,
-    error_of,
-)
+from dflash_deploy.features.fleet.settings import HostOutcome, HostResult, OpenFleet, ask_again, failure_of_all, on_each
+from dflash_deploy.features.fleet.ssh import BUSY, NO_ROUTER, RemoteDocument, RemoteProgress, Session, call, error_of
 from dflash_deploy.operations.reporter import FETCHES
 from dflash_deploy.planning import plan_of
 

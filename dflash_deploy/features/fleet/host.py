@@ -102,15 +102,15 @@ def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:
     return tuple(worker.url for worker in seen[1] if worker.healthy)
 
 
-def fleet_fetch(directory: Path, *, reporter: Reporter = SILENT) -> Fetched:
+def fleet_fetch(directory: Path, *, reporter: Reporter = SILENT) -> FetchedWeights:
     """Download the weights that this machine lacks, as `up` does before a start. Raises what `up` raises before it."""
     with locked(directory, "fleet fetch") as deployment:
         with_weights(deployment, reporter, ask=True)
-    return Fetched()
+    return FetchedWeights()
 
 
 @dataclass(frozen=True)
-class Fetched(Documented):
+class FetchedWeights(Documented):
     """The weights of a machine."""
 
     state: Literal["present"] = "present"

@@ -30,10 +30,9 @@ from dflash_deploy.features.fleet.change import (
     runs_as_started,
     start_ranks,
 )
-from dflash_deploy.features.fleet.each import HostOutcome, ask_again
 from dflash_deploy.features.fleet.engines import ABSENT, absent, call_patiently, link_addresses
 from dflash_deploy.features.fleet.file import Proof, WantedKeys, in_turns, read_wanted
-from dflash_deploy.features.fleet.settings import FleetResult, OpenFleet, open_fleet
+from dflash_deploy.features.fleet.settings import FleetResult, HostOutcome, OpenFleet, ask_again, open_fleet
 from dflash_deploy.features.fleet.ssh import RemoteDocument, Session
 from dflash_deploy.intake.documents import read_state_text, remove_state
 from dflash_deploy.operations.key_file import key_with
@@ -107,7 +106,7 @@ def fleet_revoke_key(directory: Path, name: str, *, reporter: Reporter = SILENT)
         opened = open_fleet(directory, (), reporter)
         key = key_with(deployment.further_keys, name)
         kept = tuple(one for one in deployment.further_keys if one.name != name)
-        # hosts go on accepting both keys of another change that is not finished
+        # hosts keep accepting both keys of another change that is not finished
         other = _changed(deployment) not in {"", name}
         if not other:
             _begin(deployment, name)

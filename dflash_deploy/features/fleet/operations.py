@@ -16,11 +16,17 @@ from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atom
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.features.fleet import ssh
-from dflash_deploy.features.fleet.each import HostOutcome, failure_of_all
 from dflash_deploy.features.fleet.engines import leave_all, stop_engine, with_routes
 from dflash_deploy.features.fleet.file import FleetHost, fleet_text, host_from
 from dflash_deploy.features.fleet.prepare import ExaminedHost, examine
-from dflash_deploy.features.fleet.settings import FleetResult, OpenFleet, host_result, open_fleet
+from dflash_deploy.features.fleet.settings import (
+    FleetResult,
+    HostOutcome,
+    OpenFleet,
+    failure_of_all,
+    host_result,
+    open_fleet,
+)
 from dflash_deploy.features.fleet.ssh import RemoteDocument, Session
 from dflash_deploy.operations.reporter import SILENT, Reporter
 

@@ -6,16 +6,17 @@ into the deployment directory of a host.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import Count, Documented, Hidden, Keywords, Rate, Seconds
-from dflash_deploy.errors import BadInput, DeployError, ExitCode
-from dflash_deploy.features.fleet.each import HostOutcome, failure_of_all, on_each
+from dflash_deploy.errors import BadInput, DeployError, ExitCode, HostUnfit, HostUnreachable
 from dflash_deploy.features.fleet.file import (
     Chosen,
     Fleet,
@@ -29,7 +30,7 @@ from dflash_deploy.features.fleet.file import (
     read_fleet,
 )
 from dflash_deploy.features.fleet.prepare import Wheel, environment_of, read_wheel
-from dflash_deploy.features.fleet.ssh import RemoteData, RemoteDocument, Session, call, error_of
+from dflash_deploy.features.fleet.ssh import Calls, RemoteData, RemoteDocument, Session, call, error_of
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.planning import plan_of
@@ -267,3 +268,84 @@ def carry_settings(
 def carry_router_keys(session: Session, keys: RouterKeys) -> None:
     """Write the router's keys into the deployment directory of a host: its engine lets the router read its load."""
     session.send(keys_document_of(keys).encode(), f"{session.host.directory}/.dflash/router/{KEYS}")
+
+
+@dataclass(frozen=True)
+class HostOutcome(Generic[T]):
+    """What the work on one host returned, or the error that it ended with; `seconds` is its duration."""
+
+    host: FleetHost
+    seconds: float
+    result: T | None = None
+    error: DeployError | None = None
+
+
+def on_each(fleet: Fleet, hosts: Sequence[FleetHost], work: Callable[[Session], T]) -> Mapping[str, HostOutcome[T]]:
+    """Do the work for all hosts at the same time; return the outcomes by name, in the order of the hosts.
+
+    An error of one host leaves the others running. If this program is interrupted, all connections end.
+    """
+    calls = Calls()
+
+    def one(host: FleetHost) -> HostOutcome[T]:
+        began = time.monotonic()
+        try:
+            done = work(Session(fleet, host, calls))
+        except DeployError as problem:
+            return HostOutcome(host, time.monotonic() - began, error=problem)
+        return HostOutcome(host, time.monotonic() - began, result=done)
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        futures = [pool.submit(one, host) for host in hosts]
+        try:
+            left = set(futures)
+            while left:
+                # a wait without an end would not notice Ctrl-C on every platform
+                _, left = wait(left, timeout=1.0, return_when=FIRST_COMPLETED)
+        except BaseException:
+            calls.end()
+            raise
+        return {host.name: future.result() for host, future in zip(hosts, futures, strict=True)}
+
+
+def failure_of_all(outcomes: Mapping[str, HostOutcome[T]]) -> DeployError | None:
+    """One error for those of all hosts, of the class of the first; `None` if no host failed."""
+    failed = [outcome for outcome in outcomes.values() if outcome.error is not None]
+    if not failed:
+        return None
+    first = failed[0].error
+    if len(failed) == 1 or first is None:
+        return first
+    names = ", ".join(outcome.host.name for outcome in failed)
+    # the exit code is that of the first failure
+    said = f"{len(failed)} of {len(outcomes)} hosts failed ({names}); {first.message}"
+    return type(first)(said, hint=first.hint, detail=first.detail)
+
+
+TRIES = 3
+
+PAUSE = 2.0
+"""Seconds between two tries."""
+
+
+def ask_again(
+    ask: Callable[[], T],
+    *,
+    enough: Callable[[T], bool] = lambda answer: True,
+    tries: int = TRIES,
+    wait: Callable[[float], None] = time.sleep,
+) -> T:
+    """Return the first answer that is `enough`, else the last one. Raises the error of the last try.
+
+    Only errors of a host are tried again: one that cannot be reached, or answers something else.
+    """
+    for _ in range(tries - 1):
+        try:
+            answer = ask()
+        except (HostUnreachable, HostUnfit):
+            wait(PAUSE)
+            continue
+        if enough(answer):
+            return answer
+        wait(PAUSE)
+    return ask()

@@ -9,14 +9,7 @@ from pathlib import Path
 from dflash_deploy.deployment.directory import FLEET_FILE
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.features.fleet.change import (
-    Outcomes,
-    one_after_the_other,
-    runs_as_started,
-    start_each,
-    start_ranks,
-)
-from dflash_deploy.features.fleet.each import HostOutcome
+from dflash_deploy.features.fleet.change import Outcomes, one_after_the_other, runs_as_started, start_each, start_ranks
 from dflash_deploy.features.fleet.engines import (
     NOT_STARTED,
     call_patiently,
@@ -31,6 +24,7 @@ from dflash_deploy.features.fleet.prepare import RemoteFacts, examine, install, 
 from dflash_deploy.features.fleet.settings import (
     NAME_COLUMN,
     FleetResult,
+    HostOutcome,
     OpenFleet,
     carry_settings,
     open_fleet,

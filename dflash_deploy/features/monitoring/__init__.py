@@ -25,7 +25,7 @@ def _around(
 ) -> AbstractContextManager[None]:
     if not monitoring_folder(deployment).is_dir():
         return nullcontext()
-    from dflash_deploy.features.monitoring.silences import silenced  # noqa: PLC0415 - only where something is monitored
+    from dflash_deploy.features.monitoring.operations import silenced  # noqa: PLC0415 - only where something is monitored
 
     return silenced(deployment, command, note, most)
 

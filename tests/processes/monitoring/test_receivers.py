@@ -16,9 +16,8 @@ from dflash_deploy.assets import asset_text
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady, RolledBack
 from dflash_deploy.features.monitoring import monitoring_folder
-from dflash_deploy.features.monitoring.project import ALERTMANAGER_FILE
-from dflash_deploy.features.monitoring.rules import RESTART_WINDOW
-from dflash_deploy.features.monitoring.silences import SETTLING
+from dflash_deploy.features.monitoring.operations import SETTLING
+from dflash_deploy.features.monitoring.project import ALERTMANAGER_FILE, RESTART_WINDOW
 from dflash_deploy.operations.reporter import SILENT
 from dflash_deploy.operations.work import MEASURING, engine_work
 from tests.support.cli import initialise

@@ -4,13 +4,9 @@ import json
 import re
 
 from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.folder import readme
 from dflash_deploy.features.export.objects import loader, objects
-from dflash_deploy.features.export.readme import readme
-from tests.support.manifests import (
-    container_of,
-    plan_for,
-    source_for,
-)
+from tests.support.manifests import container_of, plan_for, source_for
 
 
 def test_one_claim_has_target_and_drafter() -> None:
