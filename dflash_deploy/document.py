@@ -7,7 +7,7 @@ only the methods that it looks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -58,6 +58,7 @@ Hidden = Annotated[T, _HIDDEN]
 
 Count = Annotated[int, Keywords(minimum=0)]
 Seconds = Annotated[float, Keywords(minimum=0)]
+Rate = Annotated[float, Keywords(minimum=0)]
 Fingerprint = Annotated[str, Keywords(pattern="^[0-9a-f]{8}$")]
 HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
@@ -82,3 +83,17 @@ def _properties(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
     hints = get_type_hints(kind, include_extras=True)
     shown = {name for name, hint in hints.items() if _HIDDEN not in getattr(hint, "__metadata__", ())}
     return tuple((one.name, one.default is None) for one in fields(kind) if one.name in shown)
+
+
+@dataclass(frozen=True)
+class CommandData:
+    """The `data` of one command.
+
+    `done` are the types of its results: one of them with status `ok`, and with `failed` if it failed with a result,
+    such as a check that is not passed. `failed` are further types that only a failure has. `streams`: it has
+    `--json-stream`.
+    """
+
+    done: tuple[type[Any], ...]
+    failed: tuple[type[Any], ...] = ()
+    streams: bool = False

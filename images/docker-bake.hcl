@@ -66,12 +66,3 @@ target "llamacpp-buun-converter" {
   args       = { COMMIT = BUUN, CUDA_ARCHITECTURES = CUDA_ARCHITECTURES }
   tags       = ["dflash-deploy/llamacpp-buun-converter:${BUUN}"]
 }
-
-# dflash-deploy itself, for the Job that fills a claim: `pip wheel --no-deps --wheel-dir wheel .` first
-target "tool" {
-  inherits   = ["_common"]
-  context    = "wheel"
-  dockerfile = "../images/tool/Dockerfile"
-  args       = { VERSION = VERSION }
-  tags       = ["dflash-deploy/tool:${VERSION}"]
-}

@@ -32,8 +32,7 @@ def command(
     """Make a command from a function that returns a Report: print it, and exit with the right code."""
 
     def declared(function: Callable[P, Report]) -> Callable[P, None]:
-        # `export_production__stack` is the command `export production-stack`
-        name = function.__name__.replace("__", "-").replace("_", " ")
+        name = function.__name__.replace("_", " ")
         about = About(name, examples, changes, starts_over)
 
         @functools.wraps(function)
@@ -87,7 +86,6 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 RETIRED: Mapping[str, str] = {
     "--load": "today it is `dflash-deploy capacity LOAD`",
     "--no-blocks": "`bench` prints no blocks unless it is given --blocks",
-    "--kubernetes": "today it is `dflash-deploy export test NAMESPACE`",
     **dict.fromkeys(
         (
             *("--webhook", "--webhook-file", "--webhook-token-file", "--ntfy", "--ntfy-file", "--ntfy-token-file"),
@@ -105,10 +103,6 @@ RETIRED: Mapping[str, str] = {
     **dict.fromkeys(
         ("export compose --image", "export compose --router-image"),
         f"`compose.override.yaml` has it: {DOCS}/how-to/run-the-folder.md",
-    ),
-    **dict.fromkeys(
-        ("export production-stack --runtime-class", "export production-stack --gpu-resource"),
-        "a values file of your own, after values.yaml, has it",
     ),
 }
 """Options that are gone, some of one command only, and the hint for who uses one."""

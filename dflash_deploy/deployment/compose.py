@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
@@ -179,20 +179,14 @@ def _names(text: str) -> Iterator[str]:
     return (found["name"] for found in _ANY_VARIABLE.finditer(text))
 
 
-R = TypeVar("R", bound=ExportRecord)
-
 RECORD = ".dflash-export.json"
 """The file with the digests of what was written, so that edited files and those of others are known."""
-
-Options = Mapping[str, str | int]
-"""The options of an export, by name."""
 
 NO_FILES: Mapping[str, list[str]] = {}
 
 ADDITIONS = {
     "kubernetes": "an overlay",
     "compose": "compose.override.yaml",
-    "production-stack": "a values file of your own",
 }
 """The forms of an export, and where a person's changes to it belong."""
 
@@ -205,16 +199,15 @@ class Origin:
     form: str = "kubernetes"
 
 
-def write_folder(out: Path, origin: Origin, texts: Mapping[str, str], options: Options) -> None:
+def write_folder(out: Path, origin: Origin, texts: Mapping[str, str]) -> None:
     """Write a folder's files, and remove those of its last export that it no longer has.
 
-    `options` are those of the export. Raises BadInput, and writes nothing, if the folder has the export of another
-    deployment or by another command, has files of a person instead of an export, or if one of its files was edited;
-    PreflightRefused if the disk is full.
+    Raises BadInput, and writes nothing, if the folder has the export of another deployment or by another command, has
+    files of a person instead of an export, or if one of its files was edited; PreflightRefused if the disk is full.
     """
     # of an export that was killed: without a record, its temporary file would be taken for a person's
     remove_leftovers(out, RECORD)
-    record = read_record(out, origin, ExportRecord)
+    record = _read_record(out, origin)
     before = record.files if record else NO_FILES
     present = {name: _digest_at(out / name) for name in {*texts, *before}}
     for name, text in texts.items():
@@ -229,9 +222,7 @@ def write_folder(out: Path, origin: Origin, texts: Mapping[str, str], options: O
     try:
         out.mkdir(parents=True, exist_ok=True)
         # first with the digests of both exports: a command that is killed is repeated, and finds its own files
-        _record(
-            out, origin, options, {name: [*before.get(name, ()), *after.get(name, ())] for name in {*before, *after}}
-        )
+        _record(out, origin, {name: [*before.get(name, ()), *after.get(name, ())] for name in {*before, *after}})
         for name, text in texts.items():
             place = out / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -241,24 +232,12 @@ def write_folder(out: Path, origin: Origin, texts: Mapping[str, str], options: O
             # an edited one is a person's now
             if present[name] in before[name]:
                 (out / name).unlink()
-        _record(out, origin, options, after)
+        _record(out, origin, after)
     except OSError as problem:
         raise not_written(out, problem) from None
 
 
-def read_folder(out: Path, record: ExportRecord) -> dict[str, str]:
-    """The texts of the files of the last export that still exist.
-
-    Raises FileRefused for one that is not a regular file, is too large or is not text.
-    """
-    texts = {}
-    for name in record.files:
-        with suppress(FileMissing):
-            texts[name] = read_text(out / name, limit=MIB)
-    return texts
-
-
-def read_record(out: Path, origin: Origin, kind: type[R]) -> R | None:
+def _read_record(out: Path, origin: Origin) -> ExportRecord | None:
     """What the last export into the folder wrote; `None` for a new or an empty folder.
 
     Raises BadInput if the folder is a deployment's, has the export of another deployment or command, or files
@@ -267,9 +246,7 @@ def read_record(out: Path, origin: Origin, kind: type[R]) -> R | None:
     if STATE in out.absolute().parts:
         raise BadInput(f"{shown(out)} is a directory of a deployment", hint="choose another directory with --out")
     try:
-        text = read_bytes(out / RECORD, limit=MIB)
-        _check_origin(out, parse_document(text, ExportRecord, limit=MIB), origin)
-        return parse_document(text, kind, limit=MIB)
+        record = parse_document(read_bytes(out / RECORD, limit=MIB), ExportRecord, limit=MIB)
     except FileMissing:
         if _has_files(out):
             raise BadInput(
@@ -281,6 +258,8 @@ def read_record(out: Path, origin: Origin, kind: type[R]) -> R | None:
         raise BadInput(
             f"{shown(out / RECORD)} {problem}", hint="choose a new directory with --out: this one may have edited files"
         ) from None
+    _check_origin(out, record, origin)
+    return record
 
 
 def _check_origin(out: Path, record: ExportRecord, origin: Origin) -> None:
@@ -321,8 +300,8 @@ def _digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def _record(out: Path, origin: Origin, options: Options, files: Mapping[str, list[str]]) -> None:
-    document = {"schema": 1, **asdict(origin), "options": dict(options), "files": dict(sorted(files.items()))}
+def _record(out: Path, origin: Origin, files: Mapping[str, list[str]]) -> None:
+    document = {"schema": 1, **asdict(origin), "files": dict(sorted(files.items()))}
     write_atomically(out / RECORD, json.dumps(document, indent=2) + "\n", mode=PUBLIC)
 
 

@@ -1,11 +1,8 @@
-"""The directory of a deployment: its files, its last working settings, and a start that `fleet watch` owes.
+"""The directory of a deployment: its files and its last working settings.
 
 Hints, and commands that a report names, give the place of a deployment as the current directory sees it.
 `.dflash/last-good.env` has the settings of the last successful start. It has no secrets: the API key is always the one
 of `.env`.
-
-`fleet watch` owes a start if it stopped the ranks, or could not start them. The record survives the watch that ends.
-Without it a later watch would take the stopped ranks for an engine that was stopped on purpose, and wait.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.dotenv import names_a_secret, secrets_in, whole_word, with_keys_of
 from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
 from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
-from dflash_deploy.intake.documents import ProjectState, read_state, read_state_text, remove_state
+from dflash_deploy.intake.documents import ProjectState, read_state, read_state_text
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.redact import Redactor, Secret, generate_key
@@ -473,25 +470,3 @@ def mark_restored(deployment: Deployment, why: str) -> None:
 def restored_since(deployment: Deployment) -> str:
     """Return since when and why the engine runs with the last working settings; empty if it runs with `.env`."""
     return (read_state_text(deployment.state / RESTORED) or "").strip()
-
-
-OWED_START = "owed-start"
-"""File in `.dflash/` with the reason, in one line."""
-
-LONGEST = 4096
-"""Bytes of the reason."""
-
-
-def owe_start(deployment: Deployment, why: str) -> None:
-    """Record that the ranks must start, and why they do not run."""
-    write_if_changed(deployment.make_state() / OWED_START, f"{' '.join(why.split())[:1000]}\n", mode=PRIVATE)
-
-
-def owed_start(deployment: Deployment) -> str:
-    """Return why the ranks do not run and must start; empty if nothing is owed."""
-    return (read_state_text(deployment.state / OWED_START, limit=LONGEST) or "").strip()
-
-
-def settle_start(deployment: Deployment) -> None:
-    """Forget it: the ranks run, or were stopped on purpose."""
-    remove_state(deployment.state / OWED_START)

@@ -1,25 +1,21 @@
-"""Digests of API keys: of the further keys, for a running gateway, and of a key that a fleet changes.
+"""Digests of the further API keys, for a running gateway.
 
 The keys themselves are in `.env` only. `.dflash/keys/` has the digests of the further keys; a running gateway reads
 them again when they change. It is a directory of its own, because a container that mounts a single file keeps seeing
-the replaced one. `.dflash/key-handover.json` has the key that a fleet adds, replaces or revokes, until all hosts have
-done it. A new key that never reached `.env` is forgotten.
+the replaced one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from hmac import compare_digest
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.deployment.front import retired_key, router_keys, write_owned
-from dflash_deploy.intake.documents import KeyHandover, read_state, remove_state
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
-from dflash_deploy.serve.gateway.keys import Accepted, accepted, document_of, read_accepted
+from dflash_deploy.serve.gateway.keys import Accepted, document_of, read_accepted
 from dflash_deploy.serve.router.files import PROBE_NAME
 
 KEYS_FILE = "keys.json"
@@ -48,12 +44,15 @@ def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     return write_owned(deployment, keys_file(deployment), text)
 
 
-def accept_also(deployment: Deployment, keys: Sequence[Accepted]) -> None:
-    """Let the engines accept these keys beside those of `.env`, and no others of an earlier call."""
+def accept_also(deployment: Deployment, keys: Sequence[Accepted] | None) -> None:
+    """Let the engines accept these keys beside those of `.env`, and no others of an earlier call.
+
+    `None` leaves those of an earlier call.
+    """
     file = keys_file(deployment).with_name(REPLACING)
     if keys:
         write_owned(deployment, file, document_of((), also=keys))
-    else:
+    elif keys is not None:
         file.unlink(missing_ok=True)
     write_keys(deployment)
 
@@ -87,57 +86,3 @@ def remove_keys(deployment: Deployment) -> None:
         keys_file(deployment).unlink(missing_ok=True)
         keys_file(deployment).with_name(REPLACING).unlink(missing_ok=True)
         keys_file(deployment).parent.rmdir()
-
-
-HANDOVER_FILE = "key-handover.json"
-
-
-def digest_of(key: ApiKey) -> str:
-    """The SHA-256 of a key, in hexadecimal digits."""
-    return accepted(key).digest.hex()
-
-
-def key_named(deployment: Deployment, name: str) -> ApiKey | None:
-    """The key of `.env` with this name, that of the owner too; `None` if there is none."""
-    owner = ApiKey(OWNER, deployment.key.reveal())
-    return next((key for key in (owner, *deployment.further_keys) if key.name == name), None)
-
-
-def write_handover(deployment: Deployment, handover: KeyHandover) -> None:
-    """Remember what is changed, before a host hears of it."""
-    write_if_changed(deployment.make_state() / HANDOVER_FILE, f"{handover.model_dump_json()}\n", mode=PRIVATE)
-
-
-def unfinished_handover(deployment: Deployment) -> KeyHandover | None:
-    """The change that `.env` has, and maybe not all hosts; `None` if there is none.
-
-    A new key that is not in `.env` is one that no client can have: that change begins again.
-    """
-    found = read_state(deployment.state / HANDOVER_FILE, KeyHandover)
-    if found is None:
-        return None
-    key = key_named(deployment, found.name)
-    if found.coming is None:
-        return found if key is None else None
-    return found if key is not None and compare_digest(digest_of(key), found.coming) else None
-
-
-def begun_handover(deployment: Deployment) -> bool:
-    """Whether hosts may accept a key that `.env` has no more or not yet."""
-    return (deployment.state / HANDOVER_FILE).exists()
-
-
-def keys_of_handover(deployment: Deployment, handover: KeyHandover | None) -> tuple[Accepted, ...]:
-    """The new and the old key of a change that `.env` has: hosts accept both until it is finished."""
-    key = key_named(deployment, handover.name) if handover is not None else None
-    if handover is None or key is None:
-        return ()
-    new = accepted(key)
-    if handover.going is None:
-        return (new,)
-    return new, Accepted(new.name, bytes.fromhex(handover.going), new.scope, new.in_flight, new.tokens_per_minute)
-
-
-def forget_handover(deployment: Deployment) -> None:
-    """All hosts have the change."""
-    remove_state(deployment.state / HANDOVER_FILE)

@@ -1,8 +1,13 @@
-"""The port of the endpoint, the Hugging Face Hub, and the clock."""
+"""What a deployment needs of the network: its port, the Hub and the clock, a domain, receivers, a Ray cluster."""
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
+import os
+import socket
+import ssl
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,16 +17,32 @@ from ssl import SSLContext
 import httpx
 
 from dflash_deploy.doctor.check import Check, DoctorContext, Status
-from dflash_deploy.errors import DeployError, SettingsRefused
+from dflash_deploy.door.caddy import Caddy, find_caddy
+from dflash_deploy.door.site import Site, published_site
+from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
 from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
-from dflash_deploy.host.ports import foreign_bind, listener_on
-from dflash_deploy.intake.answers import fetch_answer, new_client
+from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, may_listen_on
+from dflash_deploy.intake.answers import fetch_answer, new_client, trusting
+from dflash_deploy.intake.documents import EngineAnswer
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret
+from dflash_deploy.runtime.asking import run_question
+from dflash_deploy.runtime.domain import may_listen_from
+from dflash_deploy.runtime.select import door_before
+from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.hub import TOKENS, TRANSIENT, authorization, is_page, refusal, unreachable
-from dflash_deploy.weights.source import Source, without_credentials
+from dflash_deploy.serve.traces import TracesEndpoint
+from dflash_deploy.weights.hub import (
+    TOKENS,
+    TRANSIENT,
+    Source,
+    authorization,
+    is_page,
+    refusal,
+    unreachable,
+    without_credentials,
+)
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
@@ -200,3 +221,285 @@ def judge_leader(plan: Plan, port: Link, *, answered: bool) -> Check:
         return Check("leader", "ok", f"{master} answers over {port.interface}")
     saw = f"{master} does not answer over {port.interface}"
     return Check("leader", "no", saw, f"check the cable and the firewall: `ping -I {port.interface} {master}`")
+
+
+LETS_ENCRYPT = "https://acme-v02.api.letsencrypt.org/directory"
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+
+_UNSYNCHRONISED = 5
+"""What adjtimex returns if no time service has set the clock (TIME_ERROR in sys/timex.h)."""
+_TIMEX_BYTES = 512
+"""More than struct timex has on any machine."""
+
+_SET_CLOCK = "set the clock: `timedatectl set-ntp true`"
+
+
+def domain(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """Everything that HTTPS needs beside the engine; nothing without a domain."""
+    site = published_site(plan.settings)
+    if site is None:
+        return
+    caddy: Caddy | None = None
+    try:
+        # a container has its own
+        if plan.runtime == "native":
+            caddy = find_caddy(needed_by=f"{Settings.dflash_domain}={site.host}")
+            yield Check("caddy", "ok", f"{caddy.program} is Caddy {'.'.join(map(str, caddy.version))}")
+    except EngineMissing as problem:
+        yield Check("caddy", "no", problem.message, problem.hint)
+    yield judge_name(site, _addresses(site.host), public=_needs_public_name(site, plan))
+    ours = _door_runs(subject, plan)
+    for field, number in (
+        (Settings.dflash_http_port, site.http_port),
+        (Settings.dflash_https_port, site.https_port),
+    ):
+        yield judge_port(
+            field, number, ours=ours, allowed=_listens_for_us(subject, plan) or bool(caddy and caddy.may_bind)
+        )
+    yield from _clock(subject, site, plan)
+
+
+def judge_name(site: Site, addresses: tuple[str, ...], *, public: bool) -> Check:
+    """Whether the name leads to this machine. `public`: an authority connects to it before it signs."""
+    if not addresses:
+        status: Status = "no" if public else "warning"
+        fix = f"add an A or AAAA record for {site.host} that points to this machine"
+        if not public:
+            fix = f"add {site.host} to the DNS of your network, or to /etc/hosts of this machine and of each client"
+        return Check("dns", status, f"{site.host} does not resolve", fix)
+    said = ", ".join(addresses)
+    if any(map(is_address_here, addresses)):
+        here = "this machine" if site.is_address else f"{said}, this machine"
+        return Check("dns", "ok", f"{site.host} is {here}")
+    if site.is_address:
+        fix = f"set {Settings.dflash_domain} to an address of `ip addr`, unless a router forwards this one here"
+        return Check("dns", "warning", f"{site.host} is not an address of this machine", fix)
+    saw = f"{site.host} is {said}, not an address of this machine"
+    fix = f"correct the DNS record, unless a router or load balancer forwards ports {site.http_port} and "
+    return Check("dns", "warning", saw, f"{fix}{site.https_port} to this machine")
+
+
+def judge_port(field: Field[int], number: int, *, ours: bool, allowed: bool = False) -> Check:
+    """Whether a port can be used. `ours`: this deployment's own Caddy runs. `allowed`: also if this user may not."""
+    name = f"port {number}"
+    if listener_on(EVERYWHERE, number):
+        if ours:
+            return Check(name, "ok", f"port {number} is held by this deployment's own Caddy")
+        fix = f"find the process with `ss -ltnp`, or set another {field} in .env"
+        return Check(name, "no", f"another process already listens on port {number}", fix)
+    if not allowed and not may_listen_on(EVERYWHERE, number):
+        fix = f"{may_listen_from(number)}, or set another {field} in .env"
+        return Check(name, "no", f"this user may not listen on port {number}", fix)
+    return Check(name, "ok", f"port {number} is free")
+
+
+def judge_authority(url: str, answer: HubAnswer) -> Iterator[Check]:
+    """Whether the authority responds, and this machine's clock against its date."""
+    if answer.status is None:
+        fix = f"check the network, and {Settings.dflash_acme_url} if it is an authority of your own"
+        yield Check("authority", "no", f"{url} cannot be reached: {answer.problem}", fix)
+        return
+    yield Check("authority", "ok", f"{url} responds")
+    if answer.ahead is not None and abs(answer.ahead) > CLOCK_TOLERANCE:
+        seconds = answer.ahead.total_seconds()
+        differs = f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} the authority's"
+        saw = f"this clock is {differs}: certificates look expired or not yet valid"
+        yield Check("authority clock", "no", saw, _SET_CLOCK)
+
+
+def _clock(subject: DoctorContext, site: Site, plan: Plan) -> Iterator[Check]:
+    settings = plan.settings
+    if _needs_authority(site, plan):
+        url, root = settings.dflash_acme_url or LETS_ENCRYPT, settings.dflash_acme_root
+        try:
+            trust = trusting(subject.deployment.path(root)) if root and subject.deployment else None
+        except SettingsRefused as problem:
+            yield Check("authority", "no", problem.message, problem.hint)
+            return
+        yield from judge_authority(url, ask_date(url, trust))
+    if _adjtimex() == _UNSYNCHRONISED:
+        yield Check("time service", "warning", "no time service has set this machine's clock", _SET_CLOCK)
+    else:
+        yield Check("time service", "ok", "a time service sets this machine's clock")
+
+
+def _door_runs(subject: DoctorContext, plan: Plan) -> bool:
+    door = door_before(subject.deployment, plan) if subject.deployment else None
+    try:
+        return door is not None and door.state().phase == "running"
+    except DeployError:
+        # another check names a Docker that does not respond
+        return False
+
+
+def _listens_for_us(subject: DoctorContext, plan: Plan) -> bool:
+    """Whether the daemon of root listens in place of this user."""
+    docker = subject.facts.container_engine if plan.runtime == "compose" else None
+    return docker is not None and not docker.rootless
+
+
+def _needs_authority(site: Site, plan: Plan) -> bool:
+    return bool(plan.settings.dflash_acme_url) or not site.is_private
+
+
+def _needs_public_name(site: Site, plan: Plan) -> bool:
+    return not plan.settings.dflash_acme_url and not site.is_private
+
+
+def _addresses(host: str) -> tuple[str, ...]:
+    """The addresses of a name as this machine resolves it; empty if it does not."""
+    try:
+        return (str(ipaddress.ip_address(host)),)
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(dict.fromkeys(str(place[4][0]) for place in found))
+
+
+def _adjtimex() -> int:
+    """What the kernel says of its clock; -1 if it does not say."""
+    timex = ctypes.create_string_buffer(_TIMEX_BYTES)
+    try:
+        return int(ctypes.CDLL(None).adjtimex(timex))
+    except (OSError, AttributeError):
+        return -1
+
+
+TRACES_TIMEOUT = 5.0
+"""Seconds for the receiver to respond."""
+
+_FRAME = 9
+"""Bytes of the header of an HTTP/2 frame; the fourth is its type."""
+_SETTINGS = 4
+"""The type of the frame that a server sends first (RFC 9113, section 3.4)."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
+"""What a client sends first: the connection preface with empty settings."""
+
+
+def traces(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """Whether the receiver accepts traces. Without OTLP_TRACES_ENDPOINT there is nothing to check."""
+    receiver = plan.settings.otlp_traces_endpoint
+    if receiver is None or not plan.engine.kind.knows(Settings.otlp_traces_endpoint):
+        return
+    yield judge_traces(receiver, problem_over_http(receiver) if receiver.path else problem_over_grpc(receiver))
+
+
+def judge_traces(receiver: TracesEndpoint, problem: str) -> Check:
+    """The result for what a receiver answered; an empty `problem` means that it accepts traces.
+
+    Requests are answered without it too, so it is never an obstacle to a start.
+    """
+    if not problem:
+        return Check("traces", "ok", f"{receiver} accepts traces ({receiver.protocol})")
+    fix = f"start the receiver, correct {Settings.otlp_traces_endpoint} in .env, or leave it empty"
+    return Check("traces", "warning", f"{receiver} accepts no traces: {problem}", fix)
+
+
+def problem_over_http(receiver: TracesEndpoint) -> str:
+    """What is wrong with the answer to an empty request, which the protocol allows; empty if it is accepted."""
+    try:
+        with new_client(timeout=TRACES_TIMEOUT) as client:
+            request = client.build_request(
+                "POST", str(receiver), content=b"", headers={"content-type": "application/x-protobuf"}
+            )
+            answer = fetch_answer(client, request, seconds=2 * TRACES_TIMEOUT)
+    except SettingsRefused as problem:
+        return f"{problem.message}; {problem.hint}"
+    except (httpx.HTTPError, httpx.InvalidURL, Invalid, ValueError) as problem:
+        return str(problem)[:300] or type(problem).__name__
+    return "" if answer.succeeded else f"it answers {answer.status}"
+
+
+def problem_over_grpc(receiver: TracesEndpoint) -> str:
+    """What is wrong with the first frame of an HTTP/2 connection, which carries gRPC; empty if it is a valid one."""
+    try:
+        with socket.create_connection((receiver.host, receiver.port), TRACES_TIMEOUT) as plain:
+            if receiver.scheme == "http":
+                return _problem_of_frame(_first_frame(plain))
+            trust = ssl.create_default_context()
+            trust.set_alpn_protocols(["h2"])
+            with trust.wrap_socket(plain, server_hostname=receiver.host) as secure:
+                return _problem_of_frame(_first_frame(secure))
+    except OSError as problem:
+        return str(problem)[:300] or type(problem).__name__
+
+
+def _first_frame(connection: socket.socket) -> bytes:
+    connection.settimeout(TRACES_TIMEOUT)
+    connection.sendall(_PREFACE)
+    frame = b""
+    while len(frame) < _FRAME:
+        received = connection.recv(_FRAME - len(frame))
+        if not received:
+            break
+        frame += received
+    return frame
+
+
+def _problem_of_frame(frame: bytes) -> str:
+    if len(frame) == _FRAME and frame[3] == _SETTINGS:
+        return ""
+    return "it does not speak gRPC; if it takes OTLP over HTTP, add the path /v1/traces"
+
+
+QUESTION = "dflash_deploy.serve.ray_question"
+
+LIMIT = 45.0
+"""Seconds for Ray to answer. Connecting to a cluster on this machine took 8 (Ray 2.60, two busy cores)."""
+
+CONNECT_LIMIT = 3.0
+"""Seconds for a connection to the head. Ray itself tries for minutes where nothing listens."""
+
+
+def ray_cluster(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """Ask the cluster with the Ray of the engine's environment; nothing without DISTRIBUTED_EXECUTOR=ray."""
+    address = plan.settings.ray_address
+    if not plan.settings.uses_ray or plan.runtime != "native" or not address:
+        return
+    if not _listens(address):
+        fix = (
+            f"correct {Settings.ray_address}, or start the cluster: `ray start --head --port {address.split(':')[-1]}`"
+        )
+        yield Check("ray", "no", f"nothing listens at {Settings.ray_address}={address}", fix)
+        return
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    heard = run_question([sys.executable, "-m", QUESTION, address], environment, seconds=LIMIT)
+    yield judge_cluster(plan, heard.answer)
+
+
+def judge_cluster(plan: Plan, answered: EngineAnswer | None) -> Check:
+    """The result for what the cluster answered; `None` if it gave no answer in time."""
+    address, needed = plan.settings.ray_address, plan.settings.tensor_parallel_size or 1
+    if answered is None:
+        saw = f"Ray gave no answer for {address} within {LIMIT:.0f} s"
+        return Check("ray", "no", saw, "run `ray status` on the head")
+    if answered.unaskable:
+        fix = "install the cluster's own release into the environment of the engine: `pip install ray==VERSION`"
+        return Check("ray", "no", answered.unaskable, fix)
+    if answered.refused:
+        return Check("ray", "no", answered.refused, _fix_for(answered.refused))
+    version, nodes, gpus = (answered.decided.get(name, "0") for name in ("version", "nodes", "gpus"))
+    saw = f"Ray {version} answers at {address}; alive nodes: {nodes}, GPUs: {gpus}"
+    if gpus.isdecimal() and int(gpus) < needed:
+        fix = f"add nodes with GPUs to the cluster, or lower {Settings.tensor_parallel_size}"
+        return Check("ray", "no", f"{saw}, fewer than {Settings.tensor_parallel_size}={needed}", fix)
+    return Check("ray", "ok", saw)
+
+
+def _fix_for(refusal: str) -> str:
+    if "ersion mismatch" in refusal:
+        return "install the cluster's releases of Ray and Python into the environment of the engine"
+    return "this machine must be a node of the cluster: `ray start --address HOST:PORT`, then `ray status`"
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT):
+            return True
+    except OSError:
+        return False

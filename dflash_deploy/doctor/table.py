@@ -7,17 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
-from dflash_deploy.doctor import (
-    container,
-    deployment,
-    domain,
-    machine,
-    neighbours,
-    network,
-    ray_cluster,
-    storage,
-    traces,
-)
+from dflash_deploy.doctor import container, deployment, machine, network
 from dflash_deploy.doctor.check import Check, DoctorContext
 from dflash_deploy.errors import DeployError
 from dflash_deploy.plan.result import Plan
@@ -37,14 +27,14 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("gpu in containers", container.gpus_in_containers),
     ("memory", machine.memory),
     ("unified memory", machine.unified_memory),
-    ("disk", storage.disk),
-    ("weights", storage.weights),
+    ("disk", deployment.disk),
+    ("weights", deployment.weights),
     ("port", network.port),
-    ("neighbours", neighbours.neighbours),
+    ("neighbours", container.neighbours),
     ("link", network.link),
-    ("ray", ray_cluster.ray_cluster),
-    ("domain", domain.domain),
-    ("traces", traces.traces),
+    ("ray", network.ray_cluster),
+    ("domain", network.domain),
+    ("traces", network.traces),
     ("hub", network.hub),
 )
 

@@ -6,8 +6,6 @@ import ipaddress
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +16,6 @@ from dflash_deploy.host.ask import ask
 from dflash_deploy.intake.answers import ForeignDocument
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_json
-from dflash_deploy.serve.gateway.keys import LIVENESS
 
 SYS = Path("/sys/class")
 
@@ -66,19 +63,6 @@ def answers(address: str, *, source: str, port: int = 22) -> bool:
     return True
 
 
-def hangs(host: str, port: int) -> bool:
-    """Whether the engine at this address says that it computes nothing; false if it does not listen or is silent."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - a server's wildcard address
-    connection = HTTPConnection(reachable, port, timeout=PEER_TIMEOUT)
-    try:
-        connection.request("GET", LIVENESS)
-        return connection.getresponse().status == HTTPStatus.SERVICE_UNAVAILABLE
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
 ROCE_V2 = "RoCE v2"
 """The type of a GID that routes, as the kernel writes it."""
 
@@ -107,7 +91,7 @@ class Link(ForeignDocument):
         """The network of its address."""
         return ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False)
 
-    def document(self) -> dict[str, object]:
+    def document(self) -> dict[str, str | int | bool | None]:
         """One of `links` in `fleet facts --json`."""
         return self.model_dump()
 

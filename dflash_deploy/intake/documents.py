@@ -87,17 +87,6 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in hexadecimal digits."""
 
 
-class KeyHandover(Document):
-    """`.dflash/key-handover.json`: a key of a fleet that is added, replaced or revoked, as the digests of both.
-
-    `coming` is `None` for a key that is revoked, `going` for one that is added.
-    """
-
-    name: Annotated[str, Field(max_length=40)]
-    coming: Digest | None = None
-    going: Digest | None = None
-
-
 class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
     """`.dflash/last-start.json`: seconds of each phase of the last successful start."""
 
@@ -306,18 +295,6 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
 
 
-class ExportOptions(Document):
-    """The options of `export kubernetes`, by the names of `Cluster`."""
-
-    name: Name
-    replicas: Annotated[int, Field(ge=1, lt=1000)]
-    weights: Literal["host-path", "claim"]
-    image: Name
-    runtime_class: Name
-    tool_image: Name = ""
-    router_image: Name = ""
-
-
 class ExportRecord(Document):
     """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
 
@@ -325,19 +302,6 @@ class ExportRecord(Document):
     form: Name = "kubernetes"
     deployment: Name
     files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
-
-
-class KubernetesRecord(ExportRecord):
-    """The record of `export kubernetes`, with its options."""
-
-    options: ExportOptions
-
-
-class ComposeRecord(ExportRecord):
-    """The record of `export compose`, which has no options."""
-
-    form: Literal["compose"]
-    options: dict[Name, Name]
 
 
 V = TypeVar("V")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
+from dflash_deploy.document import CommandData
 from dflash_deploy.registry import features
-from dflash_deploy.schemas.table import CORE, PROGRESS, CommandData
+from dflash_deploy.schemas.table import CORE, PROGRESS
 
 DOCUMENTS: Mapping[str, CommandData] = {
     **CORE,

@@ -15,12 +15,13 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassField, DataclassSchema
 
+from dflash_deploy.document import CommandData
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.plan.result import Finding
 from dflash_deploy.schemas.common import ErrorData
 from dflash_deploy.schemas.every import DOCUMENTS
 from dflash_deploy.schemas.running import ProgressData
-from dflash_deploy.schemas.table import PROGRESS, CommandData
+from dflash_deploy.schemas.table import PROGRESS
 
 Schema = dict[str, Any]
 

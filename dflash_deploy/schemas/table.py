@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull
 from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.operations.doctor import Examined
@@ -20,20 +19,6 @@ from dflash_deploy.schemas import explaining, listing, measuring, planning, runn
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
-
-
-@dataclass(frozen=True)
-class CommandData:
-    """The `data` of one command.
-
-    `done` are the types of its results: one of them with status `ok`, and with `failed` if it failed with a result,
-    such as a check that is not passed. `failed` are further types that only a failure has. `streams`: it has
-    `--json-stream`.
-    """
-
-    done: tuple[type[Any], ...]
-    failed: tuple[type[Any], ...] = ()
-    streams: bool = False
 
 
 CORE: Mapping[str, CommandData] = {

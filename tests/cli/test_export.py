@@ -24,7 +24,7 @@ from dflash_deploy.serve.gateway.keys import KEYS_FILE, Keyring
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
 from dflash_deploy.weights.lock import LOCK_FILE, Lock, LockedFile, LockedModel
-from tests.support.cli import dflash, edit_env, initialise, invoke
+from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.machines import SPARK
 from tests.support.manifests import kubectl, pod_of
@@ -123,49 +123,6 @@ def test_a_second_export_follows_the_settings_and_stops_at_an_edited_file(deploy
     assert yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"] == "3"
 
 
-def test_a_check_names_what_an_export_would_change_and_writes_nothing(deployment: Path) -> None:
-    out = deployment / "kubernetes"
-    export_kubernetes(deployment, out, Cluster(name="vision", replicas=2))
-    (out / "mine").mkdir()
-    (out / "mine/kustomization.yaml").write_text("resources: [../base]\n")
-    ran = dflash("export", "kubernetes", "--check", "--json", at=deployment).succeeded()
-    assert ran.document["data"] == {"directory": str(out), "differs": []}
-    before = yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"]
-    edit_env(deployment, MAX_NUM_SEQS="3")
-    key = Deployment(deployment).key.reveal()
-    service = out / "base/service.yaml"
-    service.write_text(service.read_text().replace("ClusterIP", key))
-    (out / "base/disruption.yaml").unlink()
-    texts = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
-    ran = dflash("export", "kubernetes", "--check", "--json", at=deployment)
-    assert ran.code is ExitCode.USAGE
-    assert key not in ran.out + ran.err
-    found = {(one["file"], one["place"]): (one["folder"], one["plan"]) for one in ran.document["data"]["differs"]}
-    digest = found.pop(("base/deployment.yaml", "spec.template.metadata.annotations.dflash.dev/settings"))
-    assert digest[0] != digest[1]
-    hidden = found.pop(("base/service.yaml", "spec.type"))
-    assert hidden[1] == "ClusterIP"
-    (limit,) = [place for place in found if place[0] == "monitoring/rules.yaml"]
-    assert found.pop(limit) == (f"vector({before})", "vector(3)")
-    assert found == {
-        ("base/settings.yaml", "data.MAX_NUM_SEQS"): (before, "3"),
-        # the router's thresholds are derived from it
-        ("base/router.yaml", "spec.template.spec.containers[0].env[2].value"): (before, "3"),
-        ("base/disruption.yaml", ""): ("missing", "exists"),
-    }
-    assert {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()} == texts
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [(("--check",), "has no export"), (("--check", "--replicas", "2"), "--check uses the options of the last export")],
-)
-def test_a_check_that_is_not_possible_is_refused(deployment: Path, options: tuple[str, ...], said: str) -> None:
-    ran = invoke("export", "kubernetes", "--dir", str(deployment), "--out", str(deployment / "out"), *options)
-    assert ran.code is ExitCode.USAGE
-    assert said in " ".join(ran.err.split())
-
-
 def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     initialise("--profile", "cpu", "--runtime", "compose", at=other)
@@ -182,7 +139,7 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
     [
         ({"DFLASH_RUNTIME": "native"}, {}, "out", ExitCode.USAGE, "the deployment runs natively"),
         ({"REPLICAS": "2"}, {}, "out", ExitCode.USAGE, "REPLICAS=2: several engines"),
-        ({"NODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODE_RANK=1: this"),
+        ({"NODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODES=2: a model"),
         ({}, {"weights": "claim"}, "out", ExitCode.USAGE, "dflash.lock does not have the target"),
         ({}, {}, ".dflash/out", ExitCode.USAGE, "is a directory of a deployment"),
         ({}, {}, ".", ExitCode.USAGE, "has files that this command did not write"),
@@ -278,7 +235,7 @@ def test_a_dgx_spark_is_exported_from_its_files(tmp_path: Path, monkeypatch: pyt
     create(Deployment(place), plan_deployment(SPARK, Choice(), load_catalog()))
     image = f"registry.example.com/dflash-vllm@sha256:{'0' * 64}"
     done = export_kubernetes(place, tmp_path / "out", Cluster(name="spark", image=image))
-    assert not done.note
+    assert not done.image_note
     document = yaml.safe_load((tmp_path / "out/base/deployment.yaml").read_text())
     pod = pod_of(document)
     assert pod["nodeSelector"]["kubernetes.io/arch"] == "arm64"

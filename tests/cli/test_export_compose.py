@@ -58,7 +58,6 @@ def test_the_project_has_the_name_of_the_folder(deployment: Path) -> None:
     assert ran.document["data"]["name"] == f"{own}-export"
     assert ran.document["data"]["directory"] == str(deployment / f"{own}-export")
     assert "name" not in yaml.safe_load((deployment / f"{own}-export/compose.yaml").read_text())
-    dflash("export", "compose", "--check", at=deployment).succeeded()
     assert export(deployment, "--out", "My folder", "--json").succeeded().document["data"]["name"] == "myfolder"
 
 
@@ -92,31 +91,6 @@ def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(d
     assert (out / "compose.yaml").read_text() == "services: {}\n"
 
 
-def test_a_check_names_each_setting_and_writes_nothing(deployment: Path) -> None:
-    out = deployment / "compose"
-    export(deployment).succeeded()
-    assert export(deployment, "--check", "--json").succeeded().document["data"] == {
-        "directory": str(out),
-        "differs": [],
-    }
-    before = yaml.safe_load((out / "compose.yaml").read_text())["services"]["engine"]["environment"]["MAX_NUM_SEQS"]
-    edit_env(deployment, MAX_NUM_SEQS="3")
-    (out / "setup.sh").unlink()
-    key = Deployment(deployment).key.reveal()
-    (out / "README.md").write_text(key)
-    texts = texts_of(out)
-    ran = export(deployment, "--check", "--json")
-    assert ran.code is ExitCode.USAGE
-    assert ran.document["data"]["differs"] == [
-        {"file": "README.md", "place": "", "folder": "another text", "plan": "the exported text"},
-        {"file": "compose.yaml", "place": "services.engine.environment.MAX_NUM_SEQS", "folder": before, "plan": "3"},
-        {"file": "setup.sh", "place": "", "folder": "missing", "plan": "exists"},
-    ]
-    assert key not in ran.out + ran.err
-    assert "dflash-deploy export compose" in ran.document["error"]["hint"]
-    assert texts_of(out) == texts
-
-
 @pytest.mark.parametrize(
     ("edits", "options", "code", "said"),
     [
@@ -127,7 +101,6 @@ def test_a_check_names_each_setting_and_writes_nothing(deployment: Path) -> None
         ({}, ("--out", ".dflash/out"), ExitCode.USAGE, "is a directory of a deployment"),
         ({}, ("--out", "é"), ExitCode.USAGE, "`é` gives no name for a Compose project"),
         ({}, ("--image", "a"), ExitCode.USAGE, "`compose.override.yaml` has it"),
-        ({}, ("--check",), ExitCode.USAGE, "has no export"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(

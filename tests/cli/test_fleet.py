@@ -46,14 +46,6 @@ def test_what_is_refused_before_a_host_is_reached(
     assert (file.read_text() if file.exists() else None) == text
 
 
-def test_replicas_have_no_ranks_to_watch(directory: Path) -> None:
-    (directory / "fleet.yaml").write_text(TWO)
-    ran = invoke("fleet", "watch", "--dir", str(directory))
-    assert ran.code is ExitCode.USAGE
-    assert "`fleet watch` restarts the ranks of one engine" in ran.err
-    assert "fleet status" in ran.err
-
-
 def test_a_directory_without_a_deployment_is_named(tmp_path: Path) -> None:
     ran = invoke("fleet", "init", "nvidia@a.invalid", "--dir", str(tmp_path))
     assert ran.code is ExitCode.USAGE

@@ -8,8 +8,8 @@ import pytest
 from dflash_deploy.deployment import front
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady, HostUnfit, HostUnreachable, NotPossible
-from dflash_deploy.features.fleet import each
 from dflash_deploy.features.fleet import host as fleet_host
+from dflash_deploy.features.fleet import settings as fleet_settings
 from dflash_deploy.features.fleet.host import fleet_route
 from dflash_deploy.features.fleet.operations import fleet_down, fleet_status
 from dflash_deploy.features.fleet.ssh import NO_ROUTER
@@ -96,7 +96,7 @@ class Replicas(ScriptedFleet):
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
-    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_settings, "PAUSE", 0.0)
     return tmp_path
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.cli.command import terminal
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.keys import begun_handover, digest_of, keys_file, unfinished_handover, write_keys
+from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.errors import EngineNotReady, HostUnprepared, KeyNotReplaced, NotPossible
-from dflash_deploy.features.fleet import each
 from dflash_deploy.features.fleet import keys as fleet_keys
+from dflash_deploy.features.fleet import settings as fleet_settings
 from dflash_deploy.features.fleet.file import WantedKeys
 from dflash_deploy.features.fleet.keys import fleet_accept, fleet_add_key, fleet_revoke_key, fleet_rotate_key
 from dflash_deploy.features.fleet.operations import fleet_down
@@ -42,7 +41,7 @@ class Hosts(ScriptedFleet):
         match command:
             case ("fleet", "facts", *_):
                 number = {"a": 1, "b": 2}[name]
-                engine = {"phase": "running", "identity": "1"}
+                engine = {"phase": "running"}
                 return {"home": "/h", "assets": "/a", "links": [link(f"192.168.9.{number}")], "engine": engine}
             case ("fleet", "accept", *_):
                 return {"state": "accepted"}
@@ -68,7 +67,7 @@ class Hosts(ScriptedFleet):
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_settings, "PAUSE", 0.0)
     return tmp_path
 
 
@@ -78,6 +77,15 @@ def named(directory: Path, name: str) -> ApiKey:
 
 def owner(directory: Path) -> ApiKey:
     return ApiKey(OWNER, Deployment(directory).key.reveal())
+
+
+def digest_of(key: ApiKey) -> str:
+    return accepted(key).digest.hex()
+
+
+def changing(directory: Path) -> bool:
+    """Whether hosts may accept a key that `.env` does not have."""
+    return (directory / ".dflash" / "key-changing").exists()
 
 
 def failing(name: str, *, at: int) -> Change:
@@ -105,7 +113,7 @@ def test_all_hosts_accept_a_new_key_before_env_has_it(directory: Path, monkeypat
     hosts = Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice", in_flight=3)
     key = named(directory, "alice")
-    assert (done.finished, errors(done.result), begun_handover(Deployment(directory))) == (True, {}, False)
+    assert (done.finished, errors(done), changing(directory)) == (True, {}, False)
     assert [len(keys) for keys in before] == [0, 0, 0, 1, 1]
     for name in "ab":
         assert hosts.also(name) == [[digest_of(key)], []]
@@ -121,13 +129,13 @@ def test_all_hosts_accept_a_new_key_before_env_has_it(directory: Path, monkeypat
 def test_nobody_gets_a_key_that_a_host_does_not_accept(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch, failing("b", at=1))
     done = fleet_add_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
     assert Deployment(directory).further_keys == ()
     hosts = Hosts(monkeypatch)
     assert fleet_up(directory).failure is None
     # the host that accepts it forgets it
     assert hosts.also("a") == [[]]
-    assert not begun_handover(Deployment(directory))
+    assert not changing(directory)
 
 
 def test_a_key_is_rejected_on_the_hosts_that_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,15 +144,16 @@ def test_a_key_is_rejected_on_the_hosts_that_answer(directory: Path, monkeypatch
     key = named(directory, "alice")
     hosts = Hosts(monkeypatch, failing("b", at=1))
     done = fleet_revoke_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
     assert Deployment(directory).further_keys == ()
     assert hosts.proven("a") == [[(key.key, 401)]]
-    # the same command continues
-    hosts = Hosts(monkeypatch)
-    assert fleet_revoke_key(directory, "alice").finished
-    assert [asked["further"] for asked in hosts.accepts("b")] == [""]
     with pytest.raises(NotPossible, match="no key has the name `alice`"):
         fleet_revoke_key(directory, "alice")
+    # `fleet up` gives the other host the keys of `.env`
+    hosts = Hosts(monkeypatch)
+    assert fleet_up(directory).failure is None
+    assert hosts.also("b") == [[]]
+    assert not changing(directory)
 
 
 def test_both_keys_are_valid_until_the_last_step(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,22 +198,20 @@ def test_engines_restart_one_after_the_other_for_the_key_of_the_owner(
     assert hosts.proven("b")[-1] == [(old.key, 401)]
 
 
-def test_an_interrupted_rotation_continues_with_the_same_key(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = owner(directory)
+def test_an_interrupted_rotation_is_repeated_with_another_key(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch, failing("b", at=2))
     done = fleet_rotate_key(directory, overlap=0.0)
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: lost"})
-    new = owner(directory)
-    assert new.key != old.key
+    assert (done.finished, errors(done)) == (False, {"b": "b: lost"})
+    first = owner(directory)
     # another change would lose the old key too early
     with pytest.raises(NotPossible, match="a change of the key `owner` is not finished") as refused:
         fleet_add_key(directory, "alice")
-    assert refused.value.hint == "finish it first: dflash-deploy fleet keys rotate"
+    assert refused.value.hint == "finish it first: dflash-deploy fleet up"
     hosts = Hosts(monkeypatch)
     assert fleet_rotate_key(directory, overlap=0.0).finished
-    assert owner(directory) == new
-    assert hosts.also("a") == [[digest_of(new), digest_of(old)], []]
-    assert unfinished_handover(Deployment(directory)) is None
+    # clients have the key of `.env`, and no request with it is refused
+    assert hosts.also("a") == [[digest_of(owner(directory)), digest_of(first)]] * 2 + [[]]
+    assert not changing(directory)
 
 
 def test_a_failed_restart_leaves_both_keys_valid(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,41 +222,26 @@ def test_a_failed_restart_leaves_both_keys_valid(directory: Path, monkeypatch: p
 
     hosts = Hosts(monkeypatch, change)
     done = fleet_rotate_key(directory, overlap=0.0)
-    assert errors(done.result) == {"a": "a: no memory", "b": "b: not restarted: a: no memory"}
+    assert errors(done) == {"a": "a: no memory", "b": "b: not restarted: a: no memory"}
     assert [len(digests) for digests in hosts.also("a")] == [2, 2]
-    assert begun_handover(Deployment(directory))
+    assert changing(directory)
     # `fleet up` finishes it as soon as all engines run with `.env`
     hosts = Hosts(monkeypatch)
     assert fleet_up(directory).failure is None
     assert hosts.also("b") == [[]]
-    assert not begun_handover(Deployment(directory))
+    assert not changing(directory)
 
 
 def test_a_revocation_leaves_an_unfinished_rotation_as_it_is(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch)
     fleet_add_key(directory, "alice")
-    old = owner(directory)
     Hosts(monkeypatch, failing("b", at=2))
     fleet_rotate_key(directory, overlap=0.0)
     hosts = Hosts(monkeypatch)
     assert fleet_revoke_key(directory, "alice").finished
-    assert hosts.also("a") == [[digest_of(owner(directory)), digest_of(old)]]
-    assert begun_handover(Deployment(directory))
-
-
-def test_a_revocation_beside_a_rotation_names_the_command_that_continues_it(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Hosts(monkeypatch)
-    fleet_add_key(directory, "alice")
-    Hosts(monkeypatch, failing("b", at=2))
-    fleet_rotate_key(directory, overlap=0.0)
-    Hosts(monkeypatch, failing("b", at=1))
-    assert not fleet_revoke_key(directory, "alice", reporter=terminal()).finished
-    assert "`dflash-deploy fleet up` continues" in capsys.readouterr().err
-    hosts = Hosts(monkeypatch)
-    assert fleet_up(directory).failure is None
-    assert hosts.also("b") == [[]]
+    # the hosts keep what they accept beside `.env`
+    assert [asked["also"] for asked in hosts.accepts("a")] == [None]
+    assert changing(directory)
 
 
 def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(
@@ -261,7 +253,7 @@ def test_a_host_without_a_deployment_gets_the_keys_with_fleet_up(
     Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice")
     assert done.finished
-    assert {one.host.name: one.state for one in done.result.hosts} == {"a": "accepted", "b": "absent"}
+    assert {one.name: one.state for one in done.hosts} == {"a": "accepted", "b": "absent"}
 
 
 @pytest.mark.parametrize("command", ["accept", "down"])
@@ -282,8 +274,8 @@ def test_a_host_whose_engine_another_release_started_is_not_one_without_a_deploy
         return
     # its engine still accepts the key
     done = fleet_revoke_key(directory, "alice")
-    assert (done.finished, errors(done.result)) == (False, {"b": "b: dflash-deploy 0.1.0 is not installed there"})
-    assert begun_handover(Deployment(directory))
+    assert (done.finished, errors(done)) == (False, {"b": "b: dflash-deploy 0.1.0 is not installed there"})
+    assert changing(directory)
 
 
 def test_an_engine_that_refuses_the_new_key_ends_the_change(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +285,7 @@ def test_an_engine_that_refuses_the_new_key_ends_the_change(directory: Path, mon
 
     Hosts(monkeypatch, change)
     done = fleet_add_key(directory, "alice")
-    assert errors(done.result) == {"b": "b: the engine answers the key `alice` with 401, expected 200"}
+    assert errors(done) == {"b": "b: the engine answers the key `alice` with 401, expected 200"}
     assert Deployment(directory).further_keys == ()
 
 
@@ -308,13 +300,16 @@ def test_names_that_are_not_valid(name: str, directory: Path, monkeypatch: pytes
 def test_a_host_accepts_keys_until_the_terminal_says_otherwise(directory: Path) -> None:
     deployment = Deployment(directory)
     old, new, further = owner(directory), ApiKey(OWNER, "n" * 43), ApiKey("alice", "a" * 43, "infer", in_flight=2)
-    both = WantedKeys((accepted(new), accepted(old)), owner=Secret(new.key), further=(further,))
+    digests = {accepted(new), accepted(old)}
+    both = WantedKeys(tuple(digests), owner=Secret(new.key), further=(further,))
     assert fleet_accept(directory, both.document()).document() == {"state": "stopped", "answers": []}
     assert (owner(directory), Deployment(directory).further_keys) == (new, (further,))
-    assert set(both.also) < set(read_accepted(keys_file(deployment)))
+    assert digests < set(read_accepted(keys_file(deployment)))
     # a start of the engine writes the file again
     write_keys(Deployment(directory))
-    assert set(both.also) < set(read_accepted(keys_file(deployment)))
+    assert digests < set(read_accepted(keys_file(deployment)))
+    fleet_accept(directory, WantedKeys(None).document())
+    assert digests < set(read_accepted(keys_file(deployment)))
     text = (keys_file(deployment).with_name("replacing.json")).read_text()
     assert not [key for key in (old, new) if key.key in text]
 

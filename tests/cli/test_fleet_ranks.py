@@ -2,19 +2,13 @@
 
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from dflash_deploy.deployment.directory import Deployment, owe_start, owed_start
-from dflash_deploy.errors import DeployError, DownloadFailed, EngineNotReady, ExitCode, HostUnfit
+from dflash_deploy.errors import DeployError, DownloadFailed, EngineNotReady, HostUnfit
 from dflash_deploy.features.fleet import change as fleet_change
-from dflash_deploy.features.fleet import each
-from dflash_deploy.features.fleet.change import MOST_FAILURES, RankWatch, fleet_watch
-from dflash_deploy.features.fleet.operations import fleet_down
-from dflash_deploy.features.fleet.settings import open_fleet
+from dflash_deploy.features.fleet import settings as fleet_settings
 from dflash_deploy.features.fleet.up import fleet_up
-from dflash_deploy.operations.reporter import SILENT
 from tests.support.cli import initialise
 from tests.support.scripted_hosts import Answer, Change, ScriptedFleet, errors, link, lost, nothing_else
 
@@ -29,7 +23,7 @@ hosts:
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     initialise("--profile", "cpu", "--engine", "vllm", "--runtime", "native", at=tmp_path)
     (tmp_path / "fleet.yaml").write_text(FLEET)
-    monkeypatch.setattr(each, "PAUSE", 0.0)
+    monkeypatch.setattr(fleet_settings, "PAUSE", 0.0)
     monkeypatch.setattr(fleet_change, "EVERY", 0.02)
     return tmp_path
 
@@ -57,7 +51,7 @@ class Ranks(ScriptedFleet):
 
     def facts(self, name: str) -> Answer:
         number = {"a": 1, "b": 2}[name]
-        engine = {"phase": "running" if self.runs[name] else "absent", "identity": str(self.runs[name])}
+        engine = {"phase": "running" if self.runs[name] else "absent"}
         peers = {f"192.168.9.{3 - number}": True}
         return {"home": "/h", "assets": "/a", "links": [link(f"192.168.9.{number}")], "peers": peers, "engine": engine}
 
@@ -176,135 +170,3 @@ def test_one_look_that_fails_ends_no_start(directory: Path, monkeypatch: pytest.
     ranks.marks = dict.fromkeys("ab", "other")
     assert errors(fleet_up(directory)) == {}
     assert ranks.hosts.commands("interrupt") == []
-
-
-def test_a_watch_that_gave_up_owes_a_start_until_it_is_settled(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fails = [True]
-
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        return EngineNotReady("no memory", hint="free it") if command[0] == "up" and fails[0] else None
-
-    ranks = Ranks(monkeypatch, change)
-    ranks.runs["b"] = 0
-    with pytest.raises(EngineNotReady, match=f"gave up after {MOST_FAILURES} failed starts: b: no memory") as raised:
-        fleet_watch(directory, every=0.0, looks=10)
-    assert raised.value.exit_code is ExitCode.NOT_READY
-    assert ranks.runs == {"a": 0, "b": 0}
-    assert "no memory" in owed_start(Deployment(directory))
-    # the next watch does not take them for an engine that was stopped on purpose
-    fails[0] = False
-    assert fleet_watch(directory, looks=1) == 1
-    assert all(ranks.runs.values())
-    assert owed_start(Deployment(directory)) == ""
-
-
-def test_a_watch_starts_nothing_that_was_stopped_on_purpose(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks = Ranks(monkeypatch)
-    owe_start(Deployment(directory), "b: lost")
-    fleet_down(directory)
-    assert fleet_watch(directory, looks=1) == 0
-    assert not any(ranks.runs.values())
-
-
-def test_a_watch_starts_nothing_that_was_stopped_while_a_host_was_out_of_reach(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    away = [True]
-
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        if name == "b" and away[0]:
-            raise lost("b")
-        return None
-
-    ranks = Ranks(monkeypatch, change)
-    assert errors(fleet_down(directory)) == {"b": "b: lost"}
-    watch = RankWatch(open_fleet(directory, (), SILENT), {"a": "192.168.9.1", "b": "192.168.9.2"}, 1.0)
-    watch.look_once()
-    assert owed_start(Deployment(directory)) == ""
-    away[0] = False
-    watch.look_once()
-    assert ranks.starts == ["down a", "down b"]
-    assert ranks.runs == {"a": 0, "b": 2}
-
-
-def test_a_watch_looks_again_before_it_owes_a_start(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        if name == "b":
-            raise lost("b")
-        if command[0] == "status":
-            # `fleet down` stops the leader while it is asked
-            ranks.runs["a"] = 0
-            return {"state": "absent"}
-        return None
-
-    ranks = Ranks(monkeypatch, change)
-    RankWatch(open_fleet(directory, (), SILENT), {"a": "192.168.9.1", "b": "192.168.9.2"}, 1.0).look_once()
-    assert ranks.starts == []
-    assert owed_start(Deployment(directory)) == ""
-
-
-@pytest.mark.parametrize(("state", "restarts"), [("ready", 0), ("not ready", 1)])
-def test_an_engine_that_answers_settles_the_start_that_is_owed(
-    state: str, restarts: int, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks = Ranks(monkeypatch, lambda name, command: {"state": state} if command[0] == "status" else None)
-    # a watch that was killed after the start
-    owe_start(Deployment(directory), "b: lost")
-    assert fleet_watch(directory, looks=1) == restarts
-    assert bool(ranks.starts) == bool(restarts)
-    assert owed_start(Deployment(directory)) == ""
-
-
-@pytest.mark.parametrize(("unanswered", "stopped"), [(1, False), (2, True)])
-def test_a_leader_is_asked_again_before_the_other_ranks_are_stopped(
-    unanswered: int, stopped: bool, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    silent = once("a", "status", lost("a"), times=unanswered)
-
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        if name == "b" and "--dir" in command and command[:2] == ("fleet", "facts"):
-            raise lost("b")
-        return silent(name, command)
-
-    ranks = Ranks(monkeypatch, change)
-    fleet_watch(directory, looks=1)
-    assert ("down a" in ranks.starts) == stopped
-    assert bool(owed_start(Deployment(directory))) == stopped
-
-
-def test_one_wrong_look_restarts_nothing(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [0]
-
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        if name == "b" and "--dir" in command and command[:2] == ("fleet", "facts"):
-            looks[0] += 1
-            if looks[0] == 1:
-                facts = ranks.facts("b")
-                assert isinstance(facts, dict)
-                return facts | {"engine": {"phase": "exited", "identity": "2"}}
-        return None
-
-    ranks = Ranks(monkeypatch, change)
-    assert fleet_watch(directory, looks=1) == 0
-    assert ranks.starts == []
-
-
-def test_looks_that_take_long_begin_at_the_same_pace(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, slept = [0.0], list[float]()
-
-    def change(name: str, command: tuple[str, ...]) -> Answer | None:
-        if name == "a" and "--peer" in command:
-            now[0] += 4.0
-        return None
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        now[0] += seconds
-
-    Ranks(monkeypatch, change)
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep, strftime=lambda form: form)
-    monkeypatch.setattr(fleet_change, "time", clock)
-    assert fleet_watch(directory, every=10.0, looks=3) == 0
-    assert slept == [0.0, 6.0, 6.0]

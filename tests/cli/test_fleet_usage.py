@@ -44,11 +44,11 @@ def directory(tmp_path: Path) -> Path:
 def test_the_hosts_are_added_up_by_name(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Hosts(monkeypatch)
     found = fleet_usage_of_keys(directory)
-    assert [one.name for one in found.usage] == ["alice", "owner"]
-    alice = found.usage[0]
+    assert [one.name for one in found.keys] == ["alice", "owner"]
+    alice = found.keys[0]
     assert (alice.requests, alice.prompt_tokens, alice.generation_tokens) == ({"200": 8, "429": 2}, 2**41, 14)
     assert alice.in_flight == 2
-    assert [one.state for one in found.result.hosts] == ["counted", "counted"]
+    assert [one.state for one in found.hosts] == ["counted", "counted"]
 
 
 def test_a_host_that_does_not_answer_is_named_beside_the_sums_of_the_others(
@@ -69,4 +69,4 @@ def test_of_one_engine_over_hosts_only_the_leader_counts(directory: Path, monkey
     hosts = Hosts(monkeypatch)
     found = fleet_usage_of_keys(directory)
     assert hosts.hosts.commands("keys usage") == ["a"]
-    assert [one.name for one in found.usage] == ["alice", "owner"]
+    assert [one.name for one in found.keys] == ["alice", "owner"]

@@ -49,7 +49,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet logs": (),
     "fleet down": (),
     "fleet restart": (),
-    "fleet watch": ("--looks", "1"),
     "fleet facts": (),
     "fleet fetch": (),
     "fleet route": (),
@@ -72,15 +71,12 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys usage": (),
     "export kubernetes": (),
     "export compose": (),
-    "export test": ("vision",),
     "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
-    "export production-stack": (),
     "monitor export": ("exported",),
     "monitor up": (),
     "monitor down": (),
     "monitor status": (),
     "monitor test": (),
-    "monitor silence": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
@@ -91,7 +87,6 @@ WITHOUT_DIRECTORY = (
     "models",
     "schema",
     "explain",
-    "export test",
     "fleet facts",
     "fleet accept",
 )

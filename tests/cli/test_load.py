@@ -34,15 +34,13 @@ def refused(ran: Ran, *says: str) -> None:
 
 
 def test_without_a_measurement_the_speed_model_answers_and_says_so(tmp_path: Path) -> None:
-    report = tmp_path / "capacity.html"
-    ran = planned(tmp_path, H100, "--profile", "h100", "--json", "--report", str(report)).succeeded()
+    ran = planned(tmp_path, H100, "--profile", "h100", "--json").succeeded()
     load = ran.document["data"]
     assert load["basis"] == "speed model"
     assert "not measured" in load["source"]
     for side in ("with_drafts", "without_drafts"):
         assert load[side]["replicas"] * load[side]["users_of_one"] >= 20
         assert load[side]["one"]["ttft_p95_s"] <= 1.0
-    assert "Qwen" in report.read_text()
 
 
 def test_the_example_fits_the_context_of_the_smallest_profile(deployment: Path) -> None:
@@ -123,10 +121,7 @@ def test_what_is_refused(deployment: Path, tmp_path: Path) -> None:
     other.write_text("{")
     refused(planned(deployment, TINY, "--figures", str(other)), "other.json is damaged")
     refused(planned(deployment, TINY, "--figures", str(tmp_path / "none.json")), "none.json")
-    own = planned(deployment, TINY, "--report", str(deployment / "compose.yaml"))
-    refused(own, "it is a file of a deployment")
 
 
 def test_the_option_of_old_names_the_command_of_today() -> None:
     refused(invoke("plan", "--load", TINY), "--load", "today it is `dflash-deploy capacity LOAD`")
-    refused(invoke("test", "--kubernetes", "vision"), "today it is `dflash-deploy export test NAMESPACE`")

@@ -11,7 +11,7 @@ import yaml
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.features.monitoring.project import ScrapeTargets, note_older_door, scraped
+from dflash_deploy.features.monitoring.project import scraped
 from dflash_deploy.operations.bench import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.key_file import key
 from dflash_deploy.plan.replicas import router_metrics_port
@@ -21,7 +21,6 @@ from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.debian import program
 from tests.support.ports import free_port
-from tests.support.serving import Quiet, listening
 
 
 @pytest.fixture
@@ -63,23 +62,6 @@ def test_several_engines_in_containers_are_read_through_their_door(tmp_path: Pat
     assert router["networks"] == ["engines"]
     assert [mount["source"] for mount in router["volumes"]] == ["./.dflash/router", "./.dflash/keys"]
     assert router["environment"]["DFLASH_KEYS_FILE"] == "/run/dflash/keys/keys.json"
-
-
-@pytest.mark.parametrize(("status", "noted"), [(404, True), (401, False)])
-def test_a_door_of_an_earlier_version_is_noted(status: int, noted: bool) -> None:
-    class Door(Quiet):
-        def do_GET(self) -> None:  # noqa: N802 - the name of the base class
-            self.send(status, "application/json", b"{}")
-
-    notes: list[str] = []
-    with listening(Door) as url:
-        targets = ScrapeTargets("box", [f"{url.removeprefix('http://')}/replicas/1/metrics"])
-        note_older_door(targets, notes.append)
-    assert [note for note in notes if "run `dflash-deploy up`" in note] == notes
-    assert bool(notes) == noted
-    # and of one that does not run nothing is known
-    note_older_door(targets, notes.append)
-    assert bool(notes) == noted
 
 
 def test_the_key_is_in_its_file_only(deployment: Path, tmp_path: Path) -> None:
@@ -245,12 +227,6 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
         (("up", "--ntfy", "https://ntfy.sh/topic"), ExitCode.USAGE, "receivers of alerts are in"),
         (("up", "--port", "9091"), ExitCode.USAGE, "ports are in `.dflash/monitor/.env`"),
         (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent"),
-        (("silence", "--for", "2h"), ExitCode.USAGE, "Alertmanager does not run"),
-        (("silence", "--for", "2 weeks"), ExitCode.USAGE, "`--for 2 weeks` is not valid"),
-        (("silence", "--for", "31d"), ExitCode.USAGE, "a duration from 1s to 30d"),
-        (("silence", "Nothing", "--for", "1h"), ExitCode.USAGE, "`Nothing` is not an alert"),
-        (("silence", "EngineDown"), ExitCode.USAGE, "a silence needs a duration"),
-        (("silence", "--end", "--for", "1h"), ExitCode.USAGE, "--end ends all silences"),
     ],
 )
 def test_what_cannot_run_is_an_error_with_a_hint(

@@ -1,4 +1,4 @@
-"""The pods of an exported folder as containers: a Job, engines of llama.cpp, and the router and door before them.
+"""The pods of an exported folder as containers: a loader, engines of llama.cpp, and the router and door before them.
 
 What a field of a manifest means here is in tests/support/kubelet. Kubernetes itself is scripted: it lists the pods.
 """
@@ -6,7 +6,7 @@ What a field of a manifest means here is in tests/support/kubelet. Kubernetes it
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,6 @@ from tests.support.commands import checked, eventually
 from tests.support.container_engine import Engine
 from tests.support.exported_pods import CLAIM, ENGINES, NAME, ROOT, USER, Exported, exported
 from tests.support.fleet_hub import FILES
-from tests.support.hub.faults import Drip, Halt
 from tests.support.kubelet.pods import Ended, Pod, running
 from tests.support.pod_asked import ALL, CONFINED, HANGS, WRITABLE, answered, give, looked, streaming
 
@@ -28,8 +27,8 @@ CLIENTS = 4
 SLOW = 0.05
 """Processors of a slow engine. With all of them, the tiny pair starts and answers within seconds."""
 
-KILLED, TERMINATED = 137, 143
-"""Exit codes after SIGKILL and SIGTERM."""
+KILLED = 137
+"""The exit code after SIGKILL."""
 
 
 @pytest.fixture(scope="module")
@@ -39,30 +38,11 @@ def folder(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield found
 
 
-def test_the_job_fills_the_claim_and_continues_after_its_pod_was_deleted(folder: Exported) -> None:
-    hub, claim, gguf = folder.hub, folder.node.claims[CLAIM], ROOT / "models/tiny/gguf"
-    hub.forget()
-    for fault in (Drip(400_000), Halt(2_000_000)):
-        hub.faults("o/gguf/target.gguf", fault, forever=True)
-    with folder.running("pull-1", "pull/job.yaml") as first:
-        eventually(lambda: hub.sent("o/gguf/target.gguf") > 1_000_000)
-        assert first.end()["pull"].code == TERMINATED
-    hub.heal()
-    with folder.running("pull-2", "pull/job.yaml") as second:
-        assert checked("docker", "wait", second.containers["pull"]).strip() == "0", second.logs("pull")
-    for role, files in (("target", FILES[:2]), ("drafter", FILES[2:])):
-        for name in files:
-            assert (claim / role / name).read_bytes() == (gguf / name).read_bytes()
-            assert (claim / role / name).stat().st_uid == USER
-    assert hub.sent("o/gguf/target.gguf") < 1.3 * (gguf / "target.gguf").stat().st_size
-
-
-def test_the_lines_of_the_readme_fill_a_claim_through_the_loader(folder: Exported, tmp_path: Path) -> None:
-    claim, gguf = tmp_path / "claim", ROOT / "models/tiny/gguf"
-    claim.mkdir()
+def test_the_lines_of_the_readme_fill_the_claim_through_the_loader(folder: Exported, tmp_path: Path) -> None:
+    claim, gguf = folder.node.claims[CLAIM], ROOT / "models/tiny/gguf"
     readme = (folder.folder / "README.md").read_text()
     lines = [line.strip() for line in readme.splitlines() if line.startswith("    tar -C")]
-    with running(replace(folder.node, claims={CLAIM: claim}), "loader", folder.document("loader.yaml")["spec"]) as pod:
+    with running(folder.node, "loader", folder.document("loader.yaml")["spec"]) as pod:
         kubectl = tmp_path / "kubectl"
         # the words before the command are: exec -i POD --
         kubectl.write_text(f'#!/bin/sh\nshift 4\nexec docker exec -i {pod.containers["loader"]} "$@"\n')

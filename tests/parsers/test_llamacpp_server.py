@@ -25,11 +25,9 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually, wait_until
-from tests.support.kube_api import KubePod, kube_api
 from tests.support.llamacpp_native import connect, processes, started, without_drafter
 from tests.support.llamacpp_routes import HANGS, opened
 from tests.support.llamacpp_server import convert
-from tests.support.manifests import kubectl
 from tests.support.onlooker import seen_by_another_user
 from tests.support.schemas import data_problems
 
@@ -62,22 +60,6 @@ def test_every_check_passes_or_says_why_it_is_skipped(served: Path) -> None:
     assert checks["size"]["got"] == "refused with 400, the body with 413"
     assert checks["drafts"]["got"].startswith("good: acceptance length")
     assert "first draft token accepted" in checks["drafts"]["got"]
-
-
-def test_kubectl_forwards_the_checks_to_it(served: Path, tmp_path: Path) -> None:
-    deployment = Deployment(served)
-    port, key = int(deployment.values["DFLASH_PORT"]), deployment.key.reveal()
-    with kube_api(tmp_path, KubePod("dflash-a", port), KubePod("dflash-b", port), key=key) as api:
-        environment = {
-            "KUBECONFIG": str(api.config),
-            "HOME": str(tmp_path),
-            "PATH": f"{kubectl().parent}:/usr/bin:/bin",
-        }
-        ran = dflash("export", "test", "vision", "--json", at=tmp_path, environment=environment).succeeded()
-    assert key not in ran.out + ran.err
-    lengths = ran.document["data"]["acceptance_by_engine"]
-    assert lengths.keys() == {"dflash-a", "dflash-b"}
-    assert min(lengths.values()) > 5
 
 
 def test_it_serves_each_of_several_names(served: Path) -> None:

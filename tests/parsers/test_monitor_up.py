@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.assets import asset_text
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.errors import ExitCode
-from dflash_deploy.features.monitoring.project import ALERTMANAGER_FILE
 from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes, server_of
 from tests.support.monitored import HANGS, Project, Received, fired, monitor, watched, webhook, webhook_config
-from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +75,10 @@ def test_the_key_is_in_its_file_only(monitored: Path) -> None:
 
 
 def test_a_test_alert_reaches_the_receiver(monitored: Path, received: Received) -> None:
-    assert monitor("test", "--json", at=monitored).succeeded().document["data"]["seconds"] > 0
+    assert monitor("test", "--json", at=monitored).succeeded().document["data"] == {"receivers": ["webhook"]}
     (alert,) = received.get(timeout=HANGS)["alerts"]
     assert alert["labels"]["alertname"] == "MonitorTest"
     assert alert["labels"]["deployment"] == Deployment(monitored).project_name
-
-
-def test_a_restart_by_a_command_is_silenced(monitored: Path) -> None:
-    dflash("restart", at=monitored).succeeded()
-    (made,) = monitor("silence", "--json", at=monitored).succeeded().document["data"]["silences"]
-    assert made["comment"] == "`restart` restarts the engine"
-    assert "EngineDown" in made["alerts"]
-    assert monitor("silence", "--end", "--json", at=monitored).succeeded().document["data"]["ended"] == 1
 
 
 def test_a_killed_engine_is_an_alert_at_the_receiver(project: Project, monitored: Path, received: Received) -> None:
@@ -106,8 +94,8 @@ def test_a_killed_engine_is_an_alert_at_the_receiver(project: Project, monitored
 def test_what_happened_is_told_in_order(monitored: Path) -> None:
     data = dflash("status", "--since", "1h", "--json", at=monitored).succeeded().document["data"]
     told = [(one["event"], one["command"]) for one in data["events"]]
-    assert [one for one in told if one[0] == "ready"] == [("ready", "up"), ("ready", "restart")]
-    assert told.index(("key", "keys add")) < told.index(("ready", "restart")) < told.index(("ended", ""))
+    assert [one for one in told if one[0] == "ready"] == [("ready", "up")]
+    assert told.index(("key", "keys add")) < told.index(("ended", ""))
     assert told[-1] == ("alert", "")
     texts = [one["text"] for one in data["events"]]
     assert "the engine ended with exit code 137" in texts
@@ -116,17 +104,3 @@ def test_what_happened_is_told_in_order(monitored: Path) -> None:
     assert (monitored / ".dflash" / "journal.jsonl").stat().st_mode & 0o777 == 0o600
     value = key(monitored).key.reveal()
     assert value not in (monitored / ".dflash" / "journal.jsonl").read_text()
-
-
-def test_a_receiver_that_does_not_answer_fails_the_test(project: Project, monitored: Path) -> None:
-    config = project.folder / ALERTMANAGER_FILE
-    config.write_text(webhook_config(f"http://127.0.0.1:{free_port()}/"))
-    project.reload()
-    ran = monitor("test", at=monitored)
-    assert ran.code is ExitCode.SMOKE_TEST
-    assert "the receiver did not accept the alert" in ran.err
-    config.write_text(asset_text("monitoring", ALERTMANAGER_FILE))
-    refused = monitor("test", at=monitored)
-    assert refused.code is ExitCode.USAGE
-    assert "no receiver gets alerts" in refused.err
-    assert "to no receiver" in monitor("status", at=monitored).succeeded().out

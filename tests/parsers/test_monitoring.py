@@ -5,20 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.features.monitoring.rules import alerts
+from dflash_deploy.features.monitoring.project import alerts
 from dflash_deploy.serve.engines import ENGINES
 from tests.support.bench_figures import keep_baseline
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, started
-from tests.support.prometheus import (
-    Prometheus,
-    conditions,
-    load,
-    node_exporter,
-    panel_expressions,
-    prometheus,
-    records,
-)
+from tests.support.prometheus import Prometheus, conditions, load, node_exporter, panel_expressions, prometheus, records
 
 ENGINE = ENGINES["llamacpp"].metrics.prefix
 

@@ -18,12 +18,15 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.features.monitoring.api import MonitoringApi
+from dflash_deploy.features.monitoring.operations import ALERTMANAGER, BY_COMMAND, address_of
+from dflash_deploy.features.monitoring.project import DEPLOYMENT
 from dflash_deploy.plan.replicas import router_metrics_port
 from tests.support.caddy import expiring
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.llamacpp_native import server_of
-from tests.support.monitored import HANGS, Project, Received, fired, monitor, webhook, webhook_config
+from tests.support.monitored import HANGS, Project, Received, fired, webhook, webhook_config
 from tests.support.monitored import watched as watched_project
 from tests.support.prometheus import Prometheus, blackbox_exporter, conditions
 from tests.support.two_engines import door, engines, router_of
@@ -197,7 +200,9 @@ def test_alerts_of_the_router_end_after_up_and_engines_without_drafts_are_one(
     # the engines run without it until the next `up`, behind the back of the limits that Prometheus has
     edit_env(two_engines, DFLASH_DRAFTER=drafter)
     # what `up` silences lasts longer than the command, and the next test waits for an alert
-    monitor("silence", "--end", at=two_engines).succeeded()
+    deployment = Deployment(two_engines)
+    with MonitoringApi(address_of(deployment, ALERTMANAGER)) as api:
+        api.end_silences({DEPLOYMENT: deployment.project_name}, BY_COMMAND)
     both = set(engines(two_engines))
     eventually(lambda: {one["metric"]["worker"] for one in watched.samples("dflash:router:engine_used == 1")} == both)
     with repeated(asking(two_engines, door(two_engines)), clients=2):

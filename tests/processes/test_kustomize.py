@@ -1,4 +1,4 @@
-"""The real kubectl builds the exported folder, and overlays on it; and the lines of its README that run a Job."""
+"""The real kubectl builds the exported folder, and overlays on it."""
 
 import re
 from collections.abc import Mapping
@@ -11,17 +11,14 @@ import yaml
 
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.objects import CLIENT_LABEL, objects, router_objects
+from dflash_deploy.features.export.objects import objects, router_objects
 from dflash_deploy.features.export.pods import runs_on
-from dflash_deploy.features.export.pull import job_name, pull_objects
-from dflash_deploy.features.export.readme import readme
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 
 ENGINES = ("Deployment", "dflash")
 
 Documents = Mapping[tuple[str, str], Mapping[str, Any]]
-Shown = Mapping[str, Documents]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +27,7 @@ Shown = Mapping[str, Documents]
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
     cluster = Cluster(replicas=3, weights="claim")
-    source = source_for(plan_for(profile, engine), weights_bytes=1, pull_files={"dflash.lock": "{}"})
+    source = source_for(plan_for(profile, engine), weights_bytes=1)
     # a text that YAML in Go reads as a number
     source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
     overlay = {
@@ -44,7 +41,7 @@ def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_p
         ],
     }
     write(tmp_path, folder(source, cluster) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
-    counts = {"pull": len(pull_objects(source, cluster)), "monitoring": 3}
+    counts = {"monitoring": 3}
     for place in (*counts, "base", "mine"):
         named = built(tmp_path / place)
         assert len(named) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
@@ -96,52 +93,13 @@ def test_the_overlays_of_the_page_change_the_engines_only(replicas: int, tmp_pat
     assert added == {("example.com/gpu-model", "h100")}
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
-    """An export with two engines, built by itself and with each overlay that adds a resource. All are valid."""
-    place = tmp_path_factory.mktemp("shown")
-    files = {path: text for path, text in shown_files() if not path.startswith("mine/")}
-    write(place, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
-    found = {
-        name: built(place / name)
-        for name in ("base", "monitoring", "classes", "scaled", "published", "routed", "pooled")
-    }
-    assert {path.partition("/")[0] for path in files} <= found.keys()
-    for documents in found.values():
-        for document in documents.values():
-            validated(document, VERSIONS[-1])
-    return found
-
-
-def test_the_shown_scaledobject_scales_the_engines_by_recorded_series(shown: Shown) -> None:
-    made, engines = shown["scaled"], shown["base"][ENGINES]
-    assert made.keys() == {*shown["base"], *shown["monitoring"], ("ScaledObject", "dflash")}
-    spec = made["ScaledObject", "dflash"]["spec"]
-    assert spec["scaleTargetRef"] == {
-        "apiVersion": engines["apiVersion"], "kind": engines["kind"], "name": engines["metadata"]["name"]
-    }  # fmt: skip
-    assert spec["minReplicaCount"] == engines["spec"]["replicas"]
-    # `apply` would reset it
-    assert "replicas" not in made[ENGINES]["spec"]
-    (trigger,) = spec["triggers"]
-    series = re.findall(r'(dflash:\w+)\{deployment="(.*?)"\}', trigger["metadata"]["query"])
-    assert series == [("dflash:running", "dflash"), ("dflash:queue", "dflash")]
-    groups = shown["monitoring"]["PrometheusRule", "dflash-metrics"]["spec"]["groups"]
-    assert {name for name, _ in series} <= {rule.get("record") for group in groups for rule in group["rules"]}
-
-
-def test_the_shown_route_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
-    made, service = shown["routed"], shown["base"]["Service", "dflash"]
-    assert made.keys() == {*shown["base"], ("HTTPRoute", "dflash")}
-    (rule,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
-    assert rule["backendRefs"] == [{"name": service["metadata"]["name"], "port": service["spec"]["ports"][0]["port"]}]
-    published = {one["path"]["value"]: one["path"]["type"] for one in rule["matches"]}
-    assert published == {"/health": "Exact", "/v1": "PathPrefix"}
-
-
-def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(shown: Shown) -> None:
-    made, service = shown["published"], shown["base"]["Service", "dflash"]
-    assert made.keys() == {*shown["base"], ("Ingress", "dflash")}
+def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(tmp_path: Path) -> None:
+    files = {path: text for path, text in shown_files() if path.startswith("published/")}
+    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
+    base, made = built(tmp_path / "base"), built(tmp_path / "published")
+    service = base["Service", "dflash"]
+    assert made.keys() == {*base, ("Ingress", "dflash")}
+    validated(made["Ingress", "dflash"], VERSIONS[-1])
     (rule,) = made["Ingress", "dflash"]["spec"]["rules"]
     ports = [port["name"] for port in service["spec"]["ports"]]
     sent = [one["backend"]["service"] for one in rule["http"]["paths"]]
@@ -156,43 +114,3 @@ def test_the_shown_patches_name_another_resource_and_class(tmp_path: Path) -> No
     (container,) = pod_of(made[ENGINES])["containers"]
     assert container["resources"]["limits"] == {"nvidia.com/mig-3g.40gb": 1}
     assert made["PersistentVolumeClaim", "dflash-cache"]["spec"]["storageClassName"] == "fast"
-
-
-def test_the_shown_pool_has_the_engines_and_lets_the_gateway_reach_them(shown: Shown) -> None:
-    made, engines = shown["pooled"], shown["base"][ENGINES]
-    added = {("HTTPRoute", "dflash"), ("InferencePool", "dflash"), ("NetworkPolicy", "dflash-pool")}
-    assert made.keys() == {*shown["base"], *added}
-    pool, policy = made["InferencePool", "dflash"]["spec"], made["NetworkPolicy", "dflash-pool"]["spec"]
-    assert pool["selector"] == policy["podSelector"] == engines["spec"]["selector"]
-    (container,) = pod_of(engines)["containers"]
-    ports = [port["containerPort"] for port in container["ports"]]
-    assert [port["number"] for port in pool["targetPorts"]] == ports
-    (rule,) = policy["ingress"]
-    assert [port["port"] for port in rule["ports"]] == ports
-    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
-    (routed,) = made["HTTPRoute", "dflash"]["spec"]["rules"]
-    group, _, _ = made["InferencePool", "dflash"]["apiVersion"].partition("/")
-    assert routed["backendRefs"] == [{"group": group, "kind": "InferencePool", "name": "dflash"}]
-
-
-@pytest.mark.parametrize("end", ["SuccessCriteriaMet Complete", "FailureTarget Failed"])
-def test_the_lines_of_the_readme_replace_an_older_job_and_end_with_it(end: str, tmp_path: Path) -> None:
-    """The lines run with a `kubectl` that writes down its arguments. At first, the Job has no condition."""
-    source = source_for(plan_for("h100", "vllm-0.33"), weights_bytes=1, pull_files={"dflash.lock": "{}"})
-    cluster = Cluster(weights="claim")
-    steps = readme(source, cluster).partition("From the Hub, in the cluster")[2].partition("The last line waits")[0]
-    wanted = ("    kubectl apply", "    kubectl delete", "    until")
-    lines = [line.strip() for line in steps.splitlines() if line.startswith(wanted)]
-    asked = tmp_path / "asked"
-    second = f'[ "$1" = get ] && [ "$(grep -c ^get {asked})" -gt 1 ] && echo "{end}"'
-    for name, script in {"kubectl": f'echo "$*" >> {asked}\n{second}\nexit 0', "sleep": "exit 0"}.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    done = run_command("sh", "-c", f"PATH={tmp_path}:/usr/bin:/bin; " + "\n".join(lines))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [end.split()[1]]
-    job = f"job/{job_name(source, cluster)}"
-    got = f"get {job} -o jsonpath={{.status.conditions[*].type}}"
-    assert asked.read_text().splitlines() == [
-        "apply -f base/weights.yaml", f"delete {job} --ignore-not-found", "apply -k pull", got, got
-    ]  # fmt: skip

@@ -1,7 +1,6 @@
 """A deployment exported for Kubernetes, and the machine as the node on which its pods run as containers."""
 
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ import pytest
 import yaml
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.features.export import operations as exporting
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.operations import KubernetesExport, export_kubernetes
 from tests.support.cli import dflash, edit_env
@@ -27,19 +25,8 @@ from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 
 ROOT = Path(__file__).parents[2]
 IMAGE, ROUTER = "dflash-deploy/llamacpp:pods-under-test", "dflash-deploy/router:pods-under-test"
-PACKAGED, TOOL = "dflash-deploy/tool:pods-under-test", "dflash-standin/tool:pods-under-test"
 USER = 1000
 NAME, CLAIM, ENGINES = "vision", "vision-weights-shared", "vision-engines"
-
-WITH_MODELS = f"""\
-FROM {PACKAGED}
-COPY catalog /catalog
-USER 0:0
-RUN chmod -R a+rX /catalog
-USER 1000:1000
-ENV DFLASH_CATALOG=/catalog
-"""
-"""The Job's image knows the packaged catalog only, whose tiny pair is on no hub."""
 
 
 @dataclass
@@ -56,7 +43,7 @@ class Folder:
         return document
 
     def running(self, name: str, file: str, *, service: str = "") -> AbstractContextManager[Pod]:
-        """A pod of the Deployment or the Job in a file. `service`: the Service that other pods find it by."""
+        """A pod of the Deployment in a file. `service`: the Service that other pods find it by."""
         return running(self.node, name, pod_of(self.document(file)), service=service)
 
     def apply(self, files: Iterable[str], *secrets: str) -> None:
@@ -71,43 +58,32 @@ class Folder:
 
 @dataclass
 class Exported(Folder):
-    """The same, with the hub and the Kubernetes that its pods find."""
+    """The same, with the Kubernetes that its router asks."""
 
-    hub: Hub
     api: Kubernetes
 
 
 @contextmanager
 def exported(place: Path) -> Iterator[Exported]:
     """`init`, `pull` and `export kubernetes` of two replicas with a claim, for the user 1000; the claim is empty."""
-    _build_images(place)
+    build("llamacpp", IMAGE, ensure_server_image())
+    build("router", ROUTER, DEBIAN)
     account, claim = place / "account", place / "claim"
     account.mkdir()
     claim.mkdir()
     with ExitStack() as stack:
         name, address = stack.enter_context(network(f"dflash-pods-{os.getpid()}"))
-        hub = stack.enter_context(Hub(address=address))
+        hub = stack.enter_context(Hub())
         hub.add("o/gguf", {name: ROOT / "models/tiny/gguf" / name for name in FILES})
         api = stack.enter_context(kubernetes(account, address))
         deployment = _deployed(place, hub)
         made = _export(place, deployment)
         node = Node(place, name, DEBIAN, (address, api.port))
         node.claims[CLAIM], node.accounts[f"{NAME}-router"] = claim, account
-        found = Exported(place / "out", node, deployment.key.reveal(), hub, api)
-        files = ("base/settings.yaml", "base/router-files.yaml", "pull/settings.yaml")
+        found = Exported(place / "out", node, deployment.key.reveal(), api)
+        files = ("base/settings.yaml", "base/router-files.yaml")
         found.apply(files, made.secret_command, made.router_secret_command)
         yield found
-
-
-def _build_images(place: Path) -> None:
-    build("llamacpp", IMAGE, ensure_server_image())
-    build("router", ROUTER, DEBIAN)
-    context = place / "tool"
-    checked(sys.executable, "-m", "build", "--wheel", "--outdir", str(context), str(ROOT))
-    build("tool", PACKAGED, DEBIAN, context)
-    write_catalog(context / "catalog")
-    (context / "Dockerfile").write_text(WITH_MODELS)
-    checked("docker", "build", "-t", TOOL, str(context))
 
 
 def build(image: str, tag: str, base: str, context: Path = ROOT) -> None:
@@ -137,18 +113,13 @@ def _deployed(place: Path, hub: Hub) -> Deployment:
     told = ("--profile", "cpu", "--engine", "llamacpp", "--model", PAIR, "--runtime", "compose")
     dflash("init", *told, "--models-dir", str(place / "models"), at=directory, environment=environment).succeeded()
     edit_env(directory, DFLASH_IMAGE=IMAGE)
-    with (directory / ".env").open("a") as file:
-        # the Job asks the same mirror as the deployment
-        file.write(f"HF_ENDPOINT={hub.endpoint}\n")
-    dflash("pull", at=directory, environment=environment).succeeded()
+    dflash("pull", at=directory, environment={**environment, "HF_ENDPOINT": hub.endpoint}).succeeded()
     os.chown(directory / ".env", USER, USER)
     return Deployment(directory)
 
 
 def _export(place: Path, deployment: Deployment) -> KubernetesExport:
-    chosen = Cluster(name=NAME, replicas=2, weights="claim", tool_image=TOOL, router_image=ROUTER)
+    chosen = Cluster(name=NAME, replicas=2, weights="claim", router_image=ROUTER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DFLASH_CATALOG", str(place / "catalog"))
-        # an export with a custom catalog has no Job: the image of a Job does not have that catalog
-        patch.setattr(exporting, "OWN", "OF_ANOTHER_NAME")
         return export_kubernetes(deployment.directory, place / "out", chosen)

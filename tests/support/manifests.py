@@ -18,7 +18,7 @@ from dflash_deploy.deployment.compose import environment_of
 from dflash_deploy.errors import DeployError
 from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.objects import objects
-from dflash_deploy.features.monitoring.rules import limits, rule_groups
+from dflash_deploy.features.monitoring.project import limits, rule_groups
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
@@ -137,7 +137,6 @@ def source_for(
     *,
     weights_bytes: int = 0,
     locked: Mapping[str, str] | None = None,
-    pull_files: Mapping[str, str] | None = None,
 ) -> ExportSource:
     """What an export of the plan reads, with weights below /srv."""
     return ExportSource(
@@ -152,7 +151,6 @@ def source_for(
         group=1000,
         locked=locked or {},
         weights_bytes=weights_bytes,
-        pull_files=pull_files or {},
         rule_groups=rule_groups("dflash", limits(sequences=4, speculating=True, unified=False)),
     )
 

@@ -7,8 +7,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset
-from dflash_deploy.features.monitoring.project import RULE_FILES
-from dflash_deploy.features.monitoring.rules import baseline_file, limits, limits_file
+from dflash_deploy.features.monitoring.project import RULE_FILES, baseline_file, limits, limits_file
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricNames
 from tests.support.commands import run_command

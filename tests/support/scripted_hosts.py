@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.features.fleet import each, ssh
+from dflash_deploy.features.fleet import settings, ssh
 from dflash_deploy.features.fleet.settings import FleetResult
 from dflash_deploy.features.fleet.ssh import OnLine, Output, Session
 
@@ -59,7 +59,7 @@ class ScriptedHosts:
             ) -> Output:
                 return hosts.run(self.host.name, tuple(words), stdin or b"")
 
-        monkeypatch.setattr(each, "Session", Scripted)
+        monkeypatch.setattr(settings, "Session", Scripted)
         return self
 
     def run(self, name: str, words: tuple[str, ...], stdin: bytes = b"") -> Output:

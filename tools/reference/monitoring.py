@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.features.monitoring.rules import BASELINE, FOLDER
+from dflash_deploy.features.monitoring.project import BASELINE, FOLDER
 from dflash_deploy.serve.engines import ENGINES
 from tools.reference.markdown import GENERATED, code, joined, table
 

@@ -6,5 +6,5 @@ FEATURE = Feature(
     commands={
         "capacity": (f"{__name__}.commands", "Show how many replicas a load needs, with and without drafts."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
 )

@@ -22,7 +22,6 @@ Load = Annotated[
     str, typer.Argument(help="The load: users=200,think=30s,in=1500,out=500,p95_ttft=2s.", show_default=False)
 ]
 Figures = Annotated[Path | None, typer.Option(help="A file of `bench --save`; else the last run here.", dir_okay=False)]
-Page = Annotated[Path | None, typer.Option(help="Write the curves, one HTML file.", dir_okay=False)]
 
 
 @command(
@@ -42,16 +41,12 @@ def capacity(
     concurrency: Streams = None,
     no_drafter: NoDrafter = False,
     figures: Figures = None,
-    report: Page = None,
     as_json: Json = False,
 ) -> Report:
-    """Show how many replicas a load needs, with and without drafts. Writes nothing but the file of --report."""
-    from dflash_deploy.deployment.files import check_output
+    """Show how many replicas a load needs, with and without drafts. Writes nothing."""
     from dflash_deploy.features.capacity.operations import capacity as sized
     from dflash_deploy.plan.result import Choice
 
-    if report is not None:
-        check_output(report)
     choice = Choice(
         profile=profile,
         model=model,
@@ -61,10 +56,9 @@ def capacity(
         concurrency=concurrency,
         drafter=not no_drafter,
     )
-    needed = sized(directory, load, choice, figures=figures, report=report)
+    needed = sized(directory, load, choice, figures=figures)
     note_if_new(directory)
-    wrote = (f"wrote {report}",) if report else ()
-    return Report(needed.document(), (*load_lines(needed), *wrote), needed.plan.findings)
+    return Report(needed.document(), tuple(load_lines(needed)), needed.plan.findings)
 
 
 def load_lines(found: Capacity) -> Iterator[Shown]:
@@ -104,7 +98,7 @@ def _table(found: Capacity) -> Grid:
         "", "replicas", "users on one", "at most", "TTFT p50", "p95", "answer p50", "p95", "in flight", "tokens/s"
     )  # fmt: skip
     for name, sized in found.sides.items():
-        one = sized.figures
+        one = sized.one
         times = (one.ttft_p50_s, one.ttft_p95_s, one.answer_p50_s, one.answer_p95_s)
         drawn.add_row(
             name,
@@ -126,9 +120,9 @@ def _most(sized: Sized) -> str:
 def _drafts(found: Capacity) -> Iterator[str]:
     if len(found.sides) < 2:
         return
-    if found.pay_below is None:
+    if found.drafts_pay_below is None:
         yield "drafts   make each answer faster up to all sequences at the same time"
-    elif found.pay_below == 1:
+    elif found.drafts_pay_below == 1:
         yield "drafts   do not pay here, not even for one sequence at a time"
     else:
-        yield f"drafts   stop paying at {found.pay_below} sequences at the same time on one replica"
+        yield f"drafts   stop paying at {found.drafts_pay_below} sequences at the same time on one replica"

@@ -6,8 +6,10 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Annotated
 
+from dflash_deploy.document import Documented, Keywords, Seconds
 from dflash_deploy.errors import BadInput
 
 EXAMPLE = "users=200,think=30s,in=1500,out=500,p95_ttft=2s"
@@ -24,25 +26,23 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0}
 
 
 @dataclass(frozen=True)
-class UserLoad:
-    """Users who each send a request, read its answer for `think_s` seconds on average, and send the next one.
+class UserLoad(Documented):
+    """Users who each send a request, read its answer, and send the next one."""
 
-    `prompt_tokens` and `answer_tokens` are means; `spread` is their coefficient of variation: 0 makes all requests
-    equal, 1 is exponential. At most `p95_ttft_s` and `p95_answer_s` seconds may pass until the first token and until
-    the last one, in 95 of 100 requests; one of both may be `None`.
-    """
-
-    users: int
-    think_s: float
-    prompt_tokens: int
-    answer_tokens: int
-    spread: float
-    p95_ttft_s: float | None
-    p95_answer_s: float | None
-
-    def document(self) -> dict[str, object]:
-        """The load for `--json`."""
-        return asdict(self)
+    users: Annotated[int, Keywords(minimum=1)]
+    """Users; each sends its next request after reading an answer."""
+    think_s: Seconds
+    """Mean time between an answer and the next request of a user, in seconds."""
+    prompt_tokens: Annotated[int, Keywords(minimum=1)]
+    """Mean tokens of a prompt."""
+    answer_tokens: Annotated[int, Keywords(minimum=1)]
+    """Mean tokens of an answer."""
+    spread: Annotated[float, Keywords(minimum=0)]
+    """Coefficient of variation of both; 0 if all requests are equal, 1 is exponential."""
+    p95_ttft_s: Seconds | None
+    """Goal: 95th percentile of the time to the first token, in seconds; null if there is none."""
+    p95_answer_s: Seconds | None
+    """Goal: 95th percentile of the time to the last token, in seconds; null if there is none."""
 
 
 def parse_load(written: str) -> UserLoad:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import write_output
+from dflash_deploy.document import CommandData, Documented, Hidden, Keywords
 from dflash_deploy.errors import BadInput, NotPossible
 from dflash_deploy.features.capacity.load_text import UserLoad, parse_load
 from dflash_deploy.features.capacity.measured import expected_service, measured_service, prompts_tell
-from dflash_deploy.features.capacity.page import capacity_page
-from dflash_deploy.features.capacity.simulation import Service, Simulated, Sized, drafts_pay_below, size
+from dflash_deploy.features.capacity.simulation import Service, Sized, drafts_pay_below, size
 from dflash_deploy.intake.documents import BenchRow, BenchRun
 from dflash_deploy.operations.bench import figures_in, last_figures, rows_below_limit
 from dflash_deploy.operations.plan import DEFAULTS, chosen
@@ -35,43 +34,39 @@ FARTHER = 2.0
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """The replicas that a load needs, by way of drafting. `sides` has one or both of WITH and WITHOUT.
+class Capacity(Documented):
+    """How many replicas a load needs."""
 
-    `basis` is where the speed comes from, `source` says it in words. `pay_below` is the least number of sequences at
-    the same time at which drafts are no faster; `None` if there is none, or not both sides are known. `notes` are
-    limits of the result.
-    """
-
-    plan: Plan
+    plan: Hidden[Plan]
+    profile: str
+    """Name of the hardware profile."""
+    engine: str
+    """Name of the engine release."""
+    pair: str
+    """Name of the model: a target with its drafter."""
     load: UserLoad
+    """The users and their goals."""
     basis: Basis
+    """Where the speed of one replica comes from: figures of `bench`, or the speed model."""
     source: str
-    sides: Mapping[str, Sized]
-    pay_below: int | None
-    notes: tuple[str, ...]
+    """The same in words."""
+    with_drafts: Sized | None
+    """With speculative decoding; null without a drafter, or if nothing is known of it."""
+    without_drafts: Sized | None
+    """Without speculative decoding; null if nothing is known of it."""
+    drafts_pay_below: Annotated[int, Keywords(minimum=1)] | None
+    """The least number of sequences at the same time at which drafts are no faster; null if there is none."""
+    notes: Sequence[str]
+    """Limits of this result, in words."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `capacity --json`."""
-        return {
-            "profile": self.plan.profile.name,
-            "engine": self.plan.engine.name,
-            "pair": self.plan.pair.name,
-            **self.load.document(),
-            "basis": self.basis,
-            "source": self.source,
-            "with_drafts": _side(self.sides.get(WITH)),
-            "without_drafts": _side(self.sides.get(WITHOUT)),
-            "drafts_pay_below": self.pay_below,
-            "notes": self.notes,
-        }
+    @property
+    def sides(self) -> Mapping[str, Sized]:
+        """What is known, by the way to draft."""
+        both = {WITH: self.with_drafts, WITHOUT: self.without_drafts}
+        return {name: sized for name, sized in both.items() if sized is not None}
 
-    def page(self) -> str:
-        """The curves as one HTML file."""
-        lead = (f"Speed from {self.source}.", *(sentence(name, one, self.load) for name, one in self.sides.items()))
-        return capacity_page(
-            f"{self.plan.pair.title}: {self.load.users} users", self.load, self.sides, (*lead, *self.notes)
-        )
+
+DOCUMENTS: Mapping[str, CommandData] = {"capacity": CommandData((Capacity,))}
 
 
 def capacity(
@@ -80,12 +75,11 @@ def capacity(
     choice: Choice = DEFAULTS,
     *,
     figures: Path | None = None,
-    report: Path | None = None,
 ) -> Capacity:
     """The replicas that a load needs, such as `users=200,think=30s,in=1500,out=500,p95_ttft=2s`.
 
-    `figures` is a file of `bench --save` instead of the last run of `bench` in this directory; `report` is written as
-    HTML. Raises BadInput for a load or file that is not valid, NotPossible if nothing is known of the speed.
+    `figures` is a file of `bench --save` instead of the last run of `bench` in this directory. Raises BadInput for a
+    load or file that is not valid, NotPossible if nothing is known of the speed.
     """
     load = parse_load(written)
     made = chosen(directory, choice)
@@ -100,30 +94,19 @@ def capacity(
         )
     sides = {name: size(service, load) for name, service in services.items()}
     both = len(services) > 1
-    found = Capacity(
-        plan=made,
-        load=load,
-        basis="bench" if measured else "speed model",
-        source=_source(measured),
-        sides=sides,
-        pay_below=drafts_pay_below(services[WITH], services[WITHOUT]) if both else None,
-        notes=tuple(_notes(made, load, measured, sides)),
+    return Capacity(
+        made,
+        made.profile.name,
+        made.engine.name,
+        made.pair.name,
+        load,
+        "bench" if measured else "speed model",
+        _source(measured),
+        sides.get(WITH),
+        sides.get(WITHOUT),
+        drafts_pay_below(services[WITH], services[WITHOUT]) if both else None,
+        tuple(_notes(made, load, measured, sides)),
     )
-    if report is not None:
-        write_output(report, found.page())
-    return found
-
-
-def sentence(name: str, sized: Sized, load: UserLoad) -> str:
-    """The result of one side in words."""
-    if sized.replicas is None:
-        one = sized.figures
-        return (
-            f"{name}: no number of replicas meets the goal; a single user sees a p95 TTFT of {one.ttft_p95_s:.2f} s "
-            f"and a p95 answer of {one.answer_p95_s:.1f} s."
-        )
-    count = "1 replica" if sized.replicas == 1 else f"{sized.replicas} replicas"
-    return f"{name}: {count} for {load.users} users; one serves up to {sized.users_of_one} of them within the goal."
 
 
 def _without_drafts(made: Plan, deployment: Deployment) -> Plan:
@@ -259,19 +242,3 @@ def _of_figures(made: Plan, load: UserLoad, measured: BenchRun) -> Iterator[str]
 
 def _longest_prompt(rows: Sequence[BenchRow]) -> float:
     return max((row.input_tokens / row.requests for row in rows if row.requests), default=0.0)
-
-
-def _side(sized: Sized | None) -> dict[str, object] | None:
-    if sized is None:
-        return None
-    return {
-        "replicas": sized.replicas,
-        "users_of_one": sized.users_of_one,
-        "tokens_per_s": sized.tokens_per_s,
-        "one": _figures_of(sized.figures),
-        "curve": [_figures_of(one) for one in sized.curve],
-    }
-
-
-def _figures_of(one: Simulated) -> dict[str, object]:
-    return asdict(one)

@@ -26,9 +26,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import count, pairwise
+from typing import Annotated
 
 import simpy
 
+from dflash_deploy.document import Count, Documented, Hidden, Keywords, Rate, Seconds
 from dflash_deploy.features.capacity.load_text import UserLoad
 
 SHORTEST_STEP = 1e-6
@@ -101,19 +103,29 @@ Happening = Generator[simpy.Event, None, None]
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """The figures of one engine with a number of users. `sequences` are those in flight on average."""
+class Simulated(Documented):
+    """One replica with a number of users, as simulated."""
 
-    users: int
-    requests: int
-    ttft_p50_s: float
-    ttft_p95_s: float
-    answer_p50_s: float
-    answer_p95_s: float
-    answer_mean_s: float
-    tokens_per_s: float
-    requests_per_s: float
-    sequences: float
+    users: Count
+    """Users of this replica."""
+    requests: Count
+    """Requests that were counted."""
+    ttft_p50_s: Seconds
+    """Median time to the first token, in seconds."""
+    ttft_p95_s: Seconds
+    """95th percentile of the time to the first token, in seconds."""
+    answer_p50_s: Seconds
+    """Median time to the last token, in seconds."""
+    answer_p95_s: Seconds
+    """95th percentile of the time to the last token, in seconds."""
+    answer_mean_s: Seconds
+    """Mean time to the last token, in seconds."""
+    tokens_per_s: Rate
+    """Completion tokens per second."""
+    requests_per_s: Rate
+    """Answered requests per second."""
+    sequences: Rate
+    """Mean number of requests in flight, waiting ones included."""
 
     def meets(self, load: UserLoad) -> bool:
         """Whether the goals of a load are met."""
@@ -366,32 +378,23 @@ def _share(ordered: list[float], share: float) -> float:
     return statistics.quantiles(ordered, n=100, method="inclusive")[round(share * 100) - 1]
 
 
-CURVE = (0.3, 0.6, 1.0, 1.3)
-"""Shares of the most users of one replica at which the curve is simulated."""
-
 STEP = 0.05
 """Share by which the numbers of users differ that are tried: closer ones differ less than two simulations do."""
 
 
 @dataclass(frozen=True)
-class Sized:
-    """The replicas that a load needs.
+class Sized(Documented):
+    """The replicas that a load needs with one way to draft."""
 
-    `users_of_one` is the most users that one replica serves within the goals, at most those of the load; with 0, no
-    number of replicas meets them, `replicas` is `None`, and `figures` are those of a single user. Else `figures` are
-    those of one replica with its share of the users. `curve` has other numbers of users on one replica.
-    """
-
-    service: Service
-    users_of_one: int
-    replicas: int | None
-    figures: Simulated
-    curve: tuple[Simulated, ...]
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens per second of all replicas together."""
-        return self.figures.tokens_per_s * (self.replicas or 1)
+    service: Hidden[Service]
+    replicas: Annotated[int, Keywords(minimum=1)] | None
+    """Replicas that meet the goals; null if no number of them does."""
+    users_of_one: Count
+    """The most users that one replica serves within the goals, at most those of the load."""
+    tokens_per_s: Rate
+    """Completion tokens per second of all replicas together."""
+    one: Simulated
+    """One replica with its share of the users; with a single user if no number of replicas meets the goals."""
 
 
 def size(service: Service, load: UserLoad) -> Sized:
@@ -408,8 +411,7 @@ def size(service: Service, load: UserLoad) -> Sized:
     share = math.ceil(load.users / replicas) if replicas else 1
     # chance may say that fewer users wait longer: the figures of more users are the worst that can be expected
     figures = simulated(share) if most == 0 or simulated(share).meets(load) else simulated(most)
-    places = sorted({max(round(part * (most or 4)), 1) for part in CURVE})
-    return Sized(service, most, replicas, figures, tuple(simulated(users) for users in places))
+    return Sized(service, replicas, most, figures.tokens_per_s * (replicas or 1), figures)
 
 
 def replicas_for(users: int, users_of_one: int) -> int | None:

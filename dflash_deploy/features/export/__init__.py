@@ -1,10 +1,10 @@
-"""A deployment elsewhere: manifests for Kubernetes, a folder for Compose, values for vLLM's own chart."""
+"""A deployment elsewhere: manifests for Kubernetes, a folder for Compose."""
 
 from dflash_deploy.registry import Feature
 
 FEATURE = Feature(
     commands={
-        "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose, production-stack."),
+        "export": (f"{__name__}.commands", "The deployment elsewhere: kubernetes, compose."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
 )

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from dflash_deploy import __version__
@@ -32,22 +31,10 @@ MOST = 1024
 """The largest number that is taken for one of GPUs."""
 
 
-def gpus_of_pod(settings: Settings, nodes: int) -> int:
-    """GPUs of one of `nodes` pods that serve a model together.
-
-    Raises NotPossible for a flag without a number, and for data parallelism over several nodes: its ranks need flags
-    of their own.
-    """
-    data = _number(settings, DATA)
-    if nodes > 1 and data > 1:
-        raise NotPossible(
-            f"{Settings.extra_args} holds {DATA[0]} {data}, and {Settings.nodes}={nodes}: "
-            "data parallelism over several nodes cannot be exported",
-            hint=f"remove it from {Settings.extra_args}, and export with `--replicas {data}`",
-        )
-    data = 1 if SHARED in extra_flags(settings) else data
-    ranks = prod((settings.tensor_parallel_size or 1, data, _number(settings, PIPELINE), _number(settings, CONTEXT)))
-    return max(1, -(-ranks // nodes))
+def gpus_of_pod(settings: Settings) -> int:
+    """GPUs of the pod of an engine. Raises NotPossible for a flag without a number."""
+    data = 1 if SHARED in extra_flags(settings) else _number(settings, DATA)
+    return (settings.tensor_parallel_size or 1) * data * _number(settings, PIPELINE) * _number(settings, CONTEXT)
 
 
 def _number(settings: Settings, names: tuple[str, ...]) -> int:
@@ -99,8 +86,8 @@ def check_form(what: str, value: str, pattern: re.Pattern[str], example: str) ->
 class Cluster:
     """The choices for one cluster. Empty texts leave a choice to the cluster, or to the deployment.
 
-    `name` is that of all objects. `image` replaces the image of the deployment. `tool_image` is that of
-    dflash-deploy itself, `router_image` that of the router and the door before several replicas.
+    `name` is that of all objects. `image` replaces the image of the deployment. `router_image`
+    is that of the router and the door before several replicas.
     """
 
     name: str = "dflash"
@@ -108,7 +95,6 @@ class Cluster:
     weights: Weights = "host-path"
     image: str = ""
     runtime_class: str = ""
-    tool_image: str = ""
     router_image: str = ""
 
     def __post_init__(self) -> None:
@@ -124,14 +110,8 @@ class Cluster:
                 hint="each replica needs GPUs of its own",
             )
         check_form("image", self.image, IMAGE, "registry.example.com/dflash-vllm:1@sha256:DIGEST")
-        check_form("image", self.tool_image, IMAGE, "registry.example.com/dflash-tool:1@sha256:DIGEST")
         check_form("image", self.router_image, IMAGE, "registry.example.com/dflash-router:1@sha256:DIGEST")
         check_form("runtime class", self.runtime_class, _OBJECT, "nvidia")
-
-    @property
-    def tool(self) -> str:
-        """The image of dflash-deploy."""
-        return self.tool_image or f"dflash-deploy/tool:{__version__}"
 
     @property
     def router(self) -> str:
@@ -151,8 +131,8 @@ class ExportSource:
     `environment` is that of the engine's container in Compose, without secrets. `env_file`, `keys_file` and
     `router_keys_file` are files of this machine that Secrets are made of. `target` and `drafter` are absolute
     directories on this machine; `drafter` is empty without one. `locked` is the repository and commit of each role,
-    `weights_bytes` the size of all locked files. `pull_files` are the `.env` without secrets and the lock with which a
-    Job fills the claim; empty if none can. `rule_groups` are the rules of Prometheus: recorded series, alerts, limits.
+    `weights_bytes` the size of all locked files. `rule_groups` are the rules of Prometheus: recorded series, alerts,
+    limits.
     """
 
     plan: Plan
@@ -166,17 +146,11 @@ class ExportSource:
     group: int
     locked: Mapping[str, str]
     weights_bytes: int
-    pull_files: Mapping[str, str] = field(default_factory=dict)
     rule_groups: Sequence[Mapping[str, Any]] = ()
 
     def image(self, cluster: Cluster) -> str:
         """The image of the engine."""
         return cluster.image or self.plan.settings.dflash_image
-
-    @property
-    def nodes(self) -> int:
-        """Nodes that serve the model together; 1 for an engine on one machine."""
-        return self.plan.settings.nodes if self.plan.settings.several_machines else 1
 
     @property
     def gpus(self) -> int:
@@ -187,7 +161,7 @@ class ExportSource:
         if self.plan.engine.cpu:
             return 0
         if self.plan.engine.kind.knows(Settings.tensor_parallel_size):
-            return gpus_of_pod(self.plan.settings, self.nodes)
+            return gpus_of_pod(self.plan.settings)
         return self.plan.profile.match.gpus
 
     @property
@@ -228,7 +202,6 @@ Requests = Mapping[str, str]
 
 ROUTER: Requests = {"cpu": "250m", "memory": "512Mi"}
 DOOR: Requests = {"cpu": "100m", "memory": "128Mi"}
-PULL: Requests = {"cpu": "250m", "memory": "512Mi"}
 LOADER: Requests = {"cpu": "100m", "memory": "128Mi"}
 
 

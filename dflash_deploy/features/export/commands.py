@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, Junit, KeyFile, Only
-from dflash_deploy.cli.shown import Grid, Report
-from dflash_deploy.cli.test import tested_lines
-from dflash_deploy.errors import DOCS, BadInput
+from dflash_deploy.cli.command import command, examples
+from dflash_deploy.cli.options import HERE, Directory, Json
+from dflash_deploy.cli.shown import Report
+from dflash_deploy.errors import DOCS
 
 if TYPE_CHECKING:
-    from dflash_deploy.features.export.operations import (
-        ComposeExport,
-        ExportCheck,
-        KubernetesExport,
-        ProductionStackExport,
-    )
+    from dflash_deploy.features.export.operations import ComposeExport, KubernetesExport
 
 
 export = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="The deployment elsewhere: kubernetes, compose, production-stack.",
+    help="The deployment elsewhere: kubernetes, compose.",
     epilog=examples("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
 )
 
-
-Check = Annotated[bool, typer.Option("--check", help="Compare the folder with the settings of today; write nothing.")]
 
 Image = Annotated[str, typer.Option(help="The pushed image, with its digest.", show_default=False)]
 
@@ -46,23 +37,12 @@ Weights = Annotated[
     Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
 ]
 
-ToolImage = Annotated[
-    str, typer.Option(help="The pushed image of dflash-deploy, for the Job that runs `pull`.", show_default=False)
-]
-
 RouterImage = Annotated[
     str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
 ]
 
 
-Namespace = Annotated[str, typer.Argument(help="The namespace of the export; kubectl reaches it.", show_default=False)]
-
-ExportName = Annotated[str, typer.Option("--name", help="The export's --name, if the namespace has several.")]
-
-
-@command(
-    changes=True, examples=("export kubernetes --check", "export kubernetes --weights claim --image example.com/vllm:1")
-)
+@command(changes=True, examples=("export kubernetes", "export kubernetes --weights claim --image example.com/vllm:1"))
 def export_kubernetes(
     directory: Directory = HERE,
     out: Folder = Path("kubernetes"),
@@ -70,15 +50,12 @@ def export_kubernetes(
     name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
     weights: Weights = "host-path",
     image: Image = "",
-    tool_image: ToolImage = "",
     router_image: RouterImage = "",
     runtime_class: RuntimeClass = "",
-    check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
     from dflash_deploy.features.export.cluster import Cluster
-    from dflash_deploy.features.export.operations import check_kubernetes
     from dflash_deploy.features.export.operations import export_kubernetes as run_export_kubernetes
 
     cluster = Cluster(
@@ -86,18 +63,14 @@ def export_kubernetes(
         replicas=replicas,
         weights=weights,
         image=image,
-        tool_image=tool_image,
         router_image=router_image,
         runtime_class=runtime_class,
     )
-    if check:
-        _refuse_others(given=cluster != Cluster())
-        return _checked(check_kubernetes(directory, out))
     done = run_export_kubernetes(directory, out, cluster)
-    return Report(done.document(), _written(done, (done.secret_command, done.router_secret_command), "applied nothing"))
+    return Report(done.document(), _written(done))
 
 
-@command(changes=True, examples=("export compose", "export compose --out ../vision --check"))
+@command(changes=True, examples=("export compose", "export compose --out ../vision"))
 def export_compose(
     directory: Directory = HERE,
     out: Annotated[
@@ -108,76 +81,13 @@ def export_compose(
             show_default=False,
         ),
     ] = None,
-    check: Check = False,
     as_json: Json = False,
 ) -> Report:
     """Write a folder that runs with Docker Compose only. No key is in it; the README has the steps."""
-    from dflash_deploy.features.export.operations import check_compose
     from dflash_deploy.features.export.operations import export_compose as run_export_compose
 
-    if check:
-        return _checked(check_compose(directory, out))
     done = run_export_compose(directory, out)
     return Report(done.document(), _composed(done))
-
-
-@command(
-    changes=True, examples=("export production-stack --check", "export production-stack --image example.com/vllm:1")
-)
-def export_production__stack(
-    directory: Directory = HERE,
-    out: Folder = Path("production-stack"),
-    replicas: Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine.")] = 1,
-    name: Annotated[str, typer.Option(help="Name of the Helm release.")] = "dflash",
-    weights: Annotated[
-        Literal["host-path", "claim"],
-        typer.Option(help="Weights: in directories of each node, or in the claim of `export kubernetes`."),
-    ] = "host-path",
-    image: Image = "",
-    check: Check = False,
-    as_json: Json = False,
-) -> Report:
-    """Write the values of vLLM's production-stack chart. No key is in them; the README has the steps."""
-    from dflash_deploy.features.export.cluster import Cluster
-    from dflash_deploy.features.export.operations import check_production_stack, export_production_stack
-
-    cluster = Cluster(name=name, replicas=replicas, weights=weights, image=image)
-    if check:
-        _refuse_others(given=cluster != Cluster())
-        return _checked(check_production_stack(directory, out))
-    done = export_production_stack(directory, out, cluster)
-    return Report(done.document(), _written(done, done.secret_commands, "installed nothing"))
-
-
-@command(examples=("export test vision", "export test vision --only text,drafts --json"))
-def export_test(
-    namespace: Namespace,
-    name: ExportName = "",
-    only: Only = "",
-    key_file: KeyFile = None,
-    junit: Junit = None,
-    as_json: Json = False,
-) -> Report:
-    """Check each pod of `export kubernetes` in a namespace, its Service, and whether the pods are the same."""
-    from dflash_deploy.deployment.files import check_output
-    from dflash_deploy.features.export.test import test_kubernetes
-    from dflash_deploy.operations.addresses import key_in
-
-    names = {name for name in only.replace(",", " ").split() if name}
-    if junit is not None:
-        # before minutes of checks, not after
-        check_output(junit)
-    given = key_in(key_file) if key_file else None
-    reporter = terminal(results_on_stdout=not as_json)
-    done = test_kubernetes(namespace, name=name, key=given, only=names, reporter=reporter)
-    if junit is not None:
-        done.write_junit(junit)
-    return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)
-
-
-def _refuse_others(*, given: bool) -> None:
-    if given:
-        raise BadInput("--check uses the options of the last export", hint="leave out the others, except --out")
 
 
 def _composed(done: ComposeExport) -> tuple[str, ...]:
@@ -194,30 +104,15 @@ def _composed(done: ComposeExport) -> tuple[str, ...]:
 WHERE = f"{DOCS}/how-to/kubernetes.md#ingress"
 
 
-def _written(done: KubernetesExport | ProductionStackExport, secrets: Iterable[str], next_: str) -> tuple[str, ...]:
+def _written(done: KubernetesExport) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
-        f"image        {done.note or done.image}",
-        *(f"secret       {line}" for line in secrets if line),
-        *((f"domain       publish {done.domain} with an Ingress or a Gateway: {WHERE}",) if done.domain else ()),
-        f"next         {done.directory}/README.md has the steps; this command {next_}",
+        f"image        {done.image_note or done.image}",
+        *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
+        *((f"domain       publish {done.domain} with an Ingress: {WHERE}",) if done.domain else ()),
+        f"next         {done.directory}/README.md has the steps; this command applied nothing",
     )
-
-
-def _checked(found: ExportCheck) -> Report:
-    return Report(found.document(), _differs(found), failure=found.failure)
-
-
-def _differs(found: ExportCheck) -> tuple[str | Grid, ...]:
-    if not found.differs:
-        return (f"unchanged    {found.directory} is what an export writes today",)
-    grid = Grid("file", "value", "folder", "deployment", wraps=("folder", "deployment"))
-    for one in found.differs:
-        grid.add_row(one.file, one.place, one.folder, one.plan)
-    return (grid,)
 
 
 export.command("kubernetes")(export_kubernetes)
 export.command("compose")(export_compose)
-export.command("production-stack")(export_production__stack)
-export.command("test")(export_test)

@@ -19,8 +19,7 @@ from dflash_deploy import __version__
 from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import BadInput
 from dflash_deploy.features.export.cluster import is_pinned
-from dflash_deploy.features.export.folder import yaml_of
-from dflash_deploy.features.export.readme import filled, of_plan
+from dflash_deploy.features.export.folder import filled, of_plan, yaml_of
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.router.files import KEYS, MANIFEST, RoutedEngine, manifest_of

@@ -1,26 +1,38 @@
-"""The kustomize folder: the text of each of its files, and how it differs from a fresh export.
+"""The kustomize folder: the text of each of its files.
 
 Programs in Go, such as kubectl, kustomize, helm and Compose, read more YAML texts as numbers than PyYAML. Without
 quotes, kustomize makes a number of a setting such as `1e6` or `08`, and Kubernetes refuses the ConfigMap. Compose
-writes them as `1e+06` and `8`. `differences` compares the manifests value by value.
+writes them as `1e+06` and `8`.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.features.export.cluster import Cluster, ExportSource
-from dflash_deploy.features.export.monitored import monitoring_objects
-from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.pull import pull_objects
-from dflash_deploy.features.export.readme import readme
-from dflash_deploy.intake.parse import Invalid, parse_yaml
+from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry, is_pinned
+from dflash_deploy.features.export.objects import (
+    KEY,
+    KEY_NAME,
+    METRICS_LABEL,
+    loader,
+    metrics_secret,
+    monitoring_objects,
+    objects,
+    router_name,
+    router_objects,
+)
+from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
+from dflash_deploy.plan.result import Plan
+from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
+from dflash_deploy.serve.settings import Settings
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?\Z")
 _OCTAL = re.compile(r"[-+]?0[oO][0-7_]+\Z")
@@ -52,9 +64,6 @@ def yaml_of(document: Mapping[str, Any]) -> str:
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
 
-PULL = "pull"
-"""The folder with the Job that fills the claim of the weights."""
-
 MONITORING = "monitoring"
 """The folder with what only some clusters can have. It has its own objects only, which an overlay may name."""
 
@@ -71,8 +80,6 @@ def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
     if cluster.weights == "claim":
         texts["loader.yaml"] = text_of(loader(source, cluster))
-        if source.pull_files:
-            texts |= _kustomized(PULL, pull_objects(source, cluster))
     texts["README.md"] = readme(source, cluster)
     return texts
 
@@ -93,72 +100,129 @@ def text_of(document: Mapping[str, Any]) -> str:
     return HEADER.format(version=__version__) + yaml_of(document)
 
 
-MISSING = "missing"
-"""Shown for a value or a file that only one side has."""
+_BLOCK = re.compile(r"^\{\{if (\w+)\}\}\n(.*?)^\{\{end\}\}\n", re.MULTILINE | re.DOTALL)
+"""Lines that are there if a value is."""
 
-LONGEST = 120
-"""Characters of a shown value."""
+KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 
-
-@dataclass(frozen=True)
-class Difference:
-    """One value that differs. `place` is its path in the document, such as `data.MAX_NUM_SEQS`; empty for the file."""
-
-    file: str
-    place: str
-    folder: str
-    plan: str
+KINDS = "deployment,service,configmap,networkpolicy,pdb,pvc,serviceaccount,role,rolebinding"
+"""The kinds of objects that an export with other options may leave behind."""
 
 
-def differences(folder: Mapping[str, str], plan: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Each value in which the texts of a folder differ from those that the plan gives, in the order of the files.
+def filled(template: str, /, **values: Any) -> str:
+    """A template of `readme/`: each `$value`, and the lines between `{{if value}}` and `{{end}}` with a value.
 
-    `folder` has the files of the last export that still exist.
+    Raises KeyError for a value that is missing.
     """
-    return tuple(
-        found for name in sorted({*folder, *plan}) for found in _of_file(name, folder.get(name), plan.get(name))
+    text = (Path(__file__).parent / "readme" / f"{template}.md").read_text(encoding="utf-8")
+    kept = _BLOCK.sub(lambda block: block[2] if values[block[1]] else "", text)
+    return re.sub(r"\n{3,}", "\n\n", Template(kept).substitute(values))
+
+
+def of_plan(plan: Plan) -> dict[str, str]:
+    """What the head of each README says."""
+    return {
+        "profile": plan.profile.name,
+        "pair": plan.pair.name,
+        "engine": plan.engine.name,
+        "version": __version__,
+    }
+
+
+def readme(source: ExportSource, cluster: Cluster) -> str:
+    """The README of `export kubernetes`."""
+    image, note = source.image(cluster), image_note(source, cluster)
+    return filled(
+        "kubernetes",
+        **of_plan(source.plan),
+        **weights(source, cluster),
+        claim_gib=source.claim_gib,
+        copies="\n".join(_copies(source, cluster)),
+        name=cluster.name,
+        replicas=cluster.replicas,
+        image=image,
+        note=note,
+        pinned=not note,
+        pushed=note and has_registry(image),
+        local=note and not has_registry(image),
+        repository=image.rpartition(":")[0],
+        architecture=source.architecture or "the processor of the nodes",
+        router_image=cluster.routed and not is_pinned(cluster.router) and cluster.router,
+        secret=secret_name(cluster),
+        secret_command=secret_command(source, cluster),
+        router_secret_command=router_secret_command(source, cluster),
+        single=not cluster.routed,
+        minutes=minutes_of(source),
+        router=cluster.routed and router_name(cluster),
+        kinds=KINDS,
+        key_name=KEY_NAME,
+        metrics_command=_metrics_command(source, cluster),
+        metrics_label=METRICS_LABEL,
     )
 
 
-def _of_file(name: str, folder: str | None, plan: str | None) -> Iterator[Difference]:
-    if folder == plan:
-        return
-    if folder is None or plan is None:
-        yield Difference(name, "", MISSING if folder is None else "exists", MISSING if plan is None else "exists")
-        return
-    found = tuple(_of_documents(name, folder, plan)) if name.endswith(".yaml") else ()
-    # another text with the same values: a comment, or the order of the keys
-    yield from found or (Difference(name, "", "another text", "the exported text"),)
+def minutes_of(source: ExportSource) -> int:
+    """The longest time of a first start, after which Kubernetes restarts a pod."""
+    return max(1, round(STARTS * source.start_seconds / 60))
 
 
-def _of_documents(name: str, folder: str, plan: str) -> Iterator[Difference]:
-    try:
-        there = parse_yaml(folder)
-    except Invalid as problem:
-        yield Difference(name, "", str(problem), "the exported text")
-        return
-    yield from _of_values(name, "", there, parse_yaml(plan))
+def weights(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
+    """Where the nodes have the weights: their directories as lines, or the claim."""
+    claimed = cluster.weights == "claim"
+    listed = "\n".join(f"    {path}" for path in (source.target, source.drafter) if path)
+    return {
+        "paths": "" if claimed else listed,
+        "claim": weights_claim(cluster) if claimed else "",
+        "user": source.user,
+        "group": source.group,
+    }
 
 
-def _of_values(name: str, place: str, there: Any, here: Any) -> Iterator[Difference]:
-    if isinstance(there, dict) and isinstance(here, dict):
-        for key in {**here, **there}:
-            inner = f"{place}.{key}" if place else str(key)
-            yield from _of_values(name, inner, there.get(key, _NONE), here.get(key, _NONE))
-    elif isinstance(there, list) and isinstance(here, list):
-        for index in range(max(len(there), len(here))):
-            one, other = (side[index] if index < len(side) else _NONE for side in (there, here))
-            yield from _of_values(name, f"{place}[{index}]", one, other)
-    elif there != here or type(there) is not type(here):
-        yield Difference(name, place, _shown(there), _shown(here))
+def _copies(source: ExportSource, cluster: Cluster) -> Iterator[str]:
+    for role, path in (("target", source.target), ("drafter", source.drafter)):
+        if path:
+            inside = f"mkdir -p /models/{role} && tar -C /models/{role} -xf -"
+            packed = f"tar -C {shlex.quote(path)} -chf - ."
+            yield f"    {packed} | kubectl exec -i {cluster.name}-loader -- sh -c '{inside}'"
 
 
-_NONE = object()
-"""In the place of a value that a document does not have."""
+def secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
+    # as the engine reads .env: blanks and `export` may precede a name
+    further = f" --from-file={FURTHER_KEYS}={shlex.quote(source.keys_file)}" if cluster.routed else ""
+    return (
+        f"{plain_lines(source.env_file, *KEYS)} | "
+        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin{further}"
+    )
 
 
-def _shown(value: Any) -> str:
-    if value is _NONE:
-        return MISSING
-    text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= LONGEST else text[:LONGEST] + "…"
+def router_secret_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret with the router's two keys; empty without a router."""
+    if not cluster.routed:
+        return ""
+    file = shlex.quote(source.router_keys_file)
+    return f"kubectl create secret generic {router_name(cluster)} --from-file={ROUTER_KEYS}={file}"
+
+
+def plain_lines(env_file: str, *names: str) -> str:
+    """The command that prints settings of `.env` as lines of NAME=VALUE."""
+    blank = "[[:space:]]"
+    found = f"^{blank}*(export{blank}+)?({'|'.join(names)}){blank}*={blank}*"
+    return f"sed -nE 's/{found}/\\2=/p' {shlex.quote(env_file)}"
+
+
+def image_note(source: ExportSource, cluster: Cluster) -> str:
+    """What is missing for the nodes to have the image; empty if it is named by its digest."""
+    image = source.image(cluster)
+    if is_pinned(image):
+        return ""
+    if has_registry(image):
+        return f"{image} has no digest: a node that pulls it later may run another one"
+    return f"{image} is on this machine only: push it to a registry, or load it onto each node"
+
+
+def _metrics_command(source: ExportSource, cluster: Cluster) -> str:
+    """The line that creates the Secret with the key of Prometheus."""
+    found = f"s/.*[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics.*/\\1/p"
+    made = f"kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin"
+    return f"sed -nE '{found}' {shlex.quote(source.env_file)} | tr -d '\\n' | {made}"

@@ -26,15 +26,11 @@ from dflash_deploy.features.export.pods import (
     STARTS,
     cache_claim,
     grace,
-    group,
-    group_environment,
     leave,
     pod_security,
     pod_spec,
-    ranks,
     runs_on,
     settings_name,
-    shares_weights,
     weights_claim,
 )
 from dflash_deploy.serve.drain import SETTLES
@@ -70,18 +66,14 @@ def objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]
     """Each object, by the name of its file. The Secret is missing: a person creates it."""
     found = {
         "settings.yaml": _config_map(source, cluster),
-        **(
-            {"deployment.yaml": _engine_deployment(source, cluster)}
-            if source.nodes == 1
-            else {"group.yaml": _group(source, cluster)}
-        ),
+        "deployment.yaml": _engine_deployment(source, cluster),
         "service.yaml": _service(cluster),
-        "disruption.yaml": _disruption(source, cluster),
+        "disruption.yaml": _disruption(cluster),
         "network.yaml": _network_policy(source, cluster),
     }
     if cluster.weights == "claim":
         found["weights.yaml"] = _weights_claim(source, cluster)
-    if claim := cache_claim(source, cluster):
+    if claim := cache_claim(cluster):
         found["cache.yaml"] = _claim(cluster, claim, CACHE_SIZE, "ReadWriteOnce")
     return found
 
@@ -109,7 +101,7 @@ def loader(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
             **{name: spec[name] for name in ("enableServiceLinks", "automountServiceAccountToken", "nodeSelector")},
             "securityContext": spec["securityContext"],
             "containers": [container],
-            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(source, cluster)}}],
+            "volumes": [{"name": "weights", "persistentVolumeClaim": {"claimName": weights_claim(cluster)}}],
         },
     }
 
@@ -141,8 +133,7 @@ def engines_only(cluster: Cluster) -> dict[str, Any]:
 def settings_of(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The engine's environment, without secrets. Behind a router, the file of further keys has the router's too."""
     further = {KEYS_FILE: f"{SECRETS}/{FURTHER_KEYS}"} if cluster.routed else {}
-    own = group_environment(source.environment) if source.nodes > 1 else source.environment
-    return {**own, **further}
+    return {**source.environment, **further}
 
 
 def metadata(cluster: Cluster, name: str, component: str = CONTAINER) -> dict[str, Any]:
@@ -185,11 +176,6 @@ def strategy_of(cluster: Cluster) -> dict[str, Any]:
     return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
-def _group(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    about = {**metadata(cluster, cluster.name), "annotations": origin_of(source)}
-    return group(source, cluster, about, _of_pods(source, cluster))
-
-
 def _of_pods(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     # changed settings change the pods, so that Kubernetes replaces them
     settings = digest_of(settings_of(source, cluster))
@@ -222,36 +208,29 @@ def _service(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _disruption(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    # of several nodes, each pod that is evicted ends its group
-    pods = ranks(cluster) if source.nodes > 1 else {"matchLabels": selector(cluster)}
+def _disruption(cluster: Cluster) -> dict[str, Any]:
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": metadata(cluster, cluster.name),
         # a minimum of one would keep a node with the only replica from ever being drained
-        "spec": {"maxUnavailable": 1, "selector": pods},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster)}},
     }
 
 
 def _network_policy(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
     """Clients reach the engine, or only the router does. The engine reaches others only for images and traces."""
     router = [{"podSelector": {"matchLabels": labels(cluster, ROUTER_NAME)}}]
-    several = [ranks(cluster)] if source.nodes > 1 else []
+    callers = router if cluster.routed else clients()
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": metadata(cluster, cluster.name),
         "spec": {
-            "podSelector": several[0] if several else {"matchLabels": selector(cluster)},
+            **engines_only(cluster),
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [
-                {"from": router if cluster.routed else clients(), "ports": [{"protocol": "TCP", "port": PORT}]},
-                # they reach each other on every port
-                *({"from": [{"podSelector": one}]} for one in several),
-            ],
-            # the leader's address is a name
-            "egress": [*_egress(source), *([dict(DNS), {"to": [{"podSelector": several[0]}]}] if several else [])],
+            "ingress": [{"from": callers, "ports": [{"protocol": "TCP", "port": PORT}]}],
+            "egress": _egress(source),
         },
     }
 
@@ -272,8 +251,8 @@ def _tcp(port: int) -> dict[str, Any]:
 
 
 def _weights_claim(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    mode = "ReadWriteMany" if shares_weights(source, cluster) else "ReadWriteOnce"
-    claim = _claim(cluster, weights_claim(source, cluster), f"{source.claim_gib}Gi", mode)
+    mode = "ReadWriteMany" if cluster.routed else "ReadWriteOnce"
+    claim = _claim(cluster, weights_claim(cluster), f"{source.claim_gib}Gi", mode)
     claim["metadata"]["annotations"] = {f"dflash.dev/{role}": commit for role, commit in source.locked.items()}
     return claim
 
@@ -512,5 +491,77 @@ def _door(cluster: Cluster) -> dict[str, Any]:
         "volumeMounts": [
             {"name": "caddy", "mountPath": DOOR_FILES, "readOnly": True},
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's own
+        ],
+    }
+
+
+METRICS = "monitoring"
+
+METRICS_LABEL = "dflash.dev/metrics"
+"""The label of a namespace whose pods may read the metrics of each engine."""
+
+KEY = "key"
+"""The entry of the Secret with the key that opens /metrics."""
+
+KEY_NAME = "prometheus"
+"""The name of that key, as of `monitor export`."""
+
+INTERVAL = "15s"
+"""Time between two readings: the windows of the rules are for it."""
+
+JOB = "dflash"
+"""The job that the recording rules name."""
+
+
+def metrics_secret(cluster: Cluster) -> str:
+    """The Secret with the key of Prometheus."""
+    return f"{cluster.name}-metrics"
+
+
+def monitoring_objects(source: ExportSource, cluster: Cluster) -> dict[str, dict[str, Any]]:
+    """Each object, by the name of its file."""
+    named = metadata(cluster, f"{cluster.name}-metrics", METRICS)
+    reads = [{"namespaceSelector": {"matchLabels": {METRICS_LABEL: "true"}}}]
+    return {
+        "servicemonitor.yaml": {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "ServiceMonitor",
+            "metadata": named,
+            "spec": {
+                # the Service of the engines: a router has no metrics of an engine
+                "selector": {"matchLabels": labels(cluster, CONTAINER)},
+                "endpoints": [_endpoint(cluster)],
+            },
+        },
+        "rules.yaml": {
+            "apiVersion": "monitoring.coreos.com/v1",
+            "kind": "PrometheusRule",
+            "metadata": named,
+            "spec": {"groups": list(source.rule_groups)},
+        },
+        "network.yaml": {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": named,
+            "spec": {
+                **engines_only(cluster),
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": reads, "ports": [{"protocol": "TCP", "port": PORT}]}],
+            },
+        },
+    }
+
+
+def _endpoint(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "port": "http",
+        "path": "/metrics",
+        "interval": INTERVAL,
+        "authorization": {"type": "Bearer", "credentials": {"name": metrics_secret(cluster), "key": KEY}},
+        # the labels of all recorded series
+        "relabelings": [
+            {"targetLabel": "job", "replacement": JOB},
+            {"targetLabel": "deployment", "replacement": cluster.name},
+            {"sourceLabels": ["__meta_kubernetes_pod_name"], "targetLabel": "replica"},
         ],
     }

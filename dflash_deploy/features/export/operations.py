@@ -1,115 +1,36 @@
-"""`export`: a deployment as a folder for Kubernetes, for Compose, or for vLLM's own chart.
+"""`export`: a deployment as a folder for Kubernetes or for Compose.
 
-`export kubernetes` writes a kustomize folder, `export compose` a folder that runs without this program, and
-`export production-stack` the values of the chart. All three check what keeps a deployment from being exported, and how
-a folder differs from it.
+`export kubernetes` writes a kustomize folder, `export compose` a folder that runs without this program. Both check what
+keeps a deployment from being exported, and how a folder differs from it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated
 
 from dflash_deploy.assets import build_context
-from dflash_deploy.catalog.load import OWN
-from dflash_deploy.deployment.compose import (
-    Origin,
-    environment_of,
-    read_folder,
-    read_record,
-    resolved_document,
-    write_folder,
-)
+from dflash_deploy.deployment.compose import Origin, environment_of, resolved_document, write_folder
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
 from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
 from dflash_deploy.deployment.keys import keys_file, write_keys
+from dflash_deploy.document import CommandData, Documented, Keywords
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
-from dflash_deploy.features.export.cluster import Cluster, ExportSource, is_pinned
-from dflash_deploy.features.export.compose import (
-    KEPT,
-    ROUTER,
-    ComposeSource,
-    LockedRole,
-    compose_folder,
-    project_of,
-)
-from dflash_deploy.features.export.folder import Difference, differences, folder
-from dflash_deploy.features.export.pull import ENV_FILE as PULL_ENV
-from dflash_deploy.features.export.pull import LOCK_FILE as PULL_LOCK
-from dflash_deploy.features.export.pull import MODELS, MOST_BYTES
-from dflash_deploy.features.export.readme import image_note, router_secret_command, secret_command
-from dflash_deploy.features.export.stack import CHART, CHART_VERSION, keys_command, router_key_command, stack_folder
-from dflash_deploy.features.monitoring.project import limits_of
-from dflash_deploy.features.monitoring.rules import rule_groups
-from dflash_deploy.intake.documents import ComposeRecord, ExportRecord, KubernetesRecord
+from dflash_deploy.features.export.cluster import Cluster, ExportSource, Weights, is_pinned
+from dflash_deploy.features.export.compose import KEPT, ROUTER, ComposeSource, LockedRole, compose_folder, project_of
+from dflash_deploy.features.export.folder import folder, image_note, router_secret_command, secret_command
+from dflash_deploy.features.monitoring.project import limits_of, rule_groups
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.router.files import KEYS
-from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE
+from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock
-from dflash_deploy.weights.pull import requested_models
-
-R = TypeVar("R", bound=ExportRecord)
-
-
-@dataclass(frozen=True)
-class ExportCheck:
-    """What `--check` found: `differs` has each value of the folder that an export by `command` has no longer."""
-
-    directory: Path
-    differs: Sequence[Difference]
-    command: str
-
-    @property
-    def failure(self) -> BadInput | None:
-        """Why the command fails; `None` if nothing differs."""
-        if not self.differs:
-            return None
-        count = len(self.differs)
-        return BadInput(
-            f"{shown(self.directory)} differs from the deployment in {count} place{'s' if count > 1 else ''}",
-            hint=f"run `dflash-deploy {self.command}` with the options of the last export; an edited file has to be "
-            "removed first",
-        )
-
-    def document(self) -> dict[str, object]:
-        """The `data` of the check with `--json`."""
-        return {"directory": str(self.directory), "differs": [asdict(one) for one in self.differs]}
-
-
-def origin_of(deployment: Deployment, command: str) -> Origin:
-    """Where a folder that `export FORM` writes comes from."""
-    return Origin(deployment.project_name, command.removeprefix("export "))
-
-
-def check_folder(
-    directory: Path, out: Path, command: str, kind: type[R], texts_of: Callable[[Deployment, R], Mapping[str, str]]
-) -> ExportCheck:
-    """Compare the folder `out` with the texts of a fresh export, of which `texts_of` gets the record of the last one.
-
-    Writes nothing. Raises BadInput if the folder has no export of this deployment by `command`, FileRefused for a file
-    that cannot be read, NoDeployment, and what `texts_of` raises.
-    """
-    deployment = Deployment.existing(directory)
-    record = read_record(out, origin_of(deployment, command), kind)
-    if record is None:
-        raise BadInput(f"{shown(out)} has no export", hint=f"run `dflash-deploy {command}` first")
-    texts = texts_of(deployment, record)
-    # an edited file may have a key, also as a part of a line
-    found = differences(read_folder(out, record), texts)
-    return ExportCheck(out.absolute(), tuple(_redacted(deployment, one) for one in found), command)
-
-
-def _redacted(deployment: Deployment, one: Difference) -> Difference:
-    line = redact_by_shape(deployment.redact(f"{one.place}={one.folder}"))
-    return replace(one, place=redact_by_shape(deployment.redact(one.place)), folder=line.partition("=")[2])
 
 
 def refuse_native(plan: Plan, where: str) -> None:
@@ -145,59 +66,49 @@ def _like_a_secret(name: str, value: str) -> bool:
 
 USUAL_CLUSTER = Cluster()
 
-EXPORT_KUBERNETES = "export kubernetes"
-
-Folder = Callable[[ExportSource, Cluster], dict[str, str]]
-"""What gives the text of each file of an export."""
-
-ENDPOINT = "HF_ENDPOINT"
-"""The variable with the Hub or mirror of a deployment."""
-
 IMAGE_USER = 1000
 """The user and the group of the image, if root owns `.env`: pods do not run as root."""
 
 
 @dataclass(frozen=True)
-class KubernetesExport:
-    """The folder that `export kubernetes` wrote. `note` says what the nodes lack of the image; empty if nothing."""
+class KubernetesExport(Documented):
+    """The kustomize folder that `export kubernetes` wrote. No key is in it."""
 
     directory: Path
+    """Where it is."""
     files: Sequence[str]
-    cluster: Cluster
+    """Their paths below the directory."""
+    name: str
+    """Name of the Deployment and of the Service; the other objects begin with it."""
+    replicas: Annotated[int, Keywords(minimum=1)]
+    """Pods, each with one engine."""
+    weights: Weights
+    """Where pods find the weights: in directories of each node, or in a claim."""
     image: str
-    note: str
+    """Image of the engine."""
+    image_pinned: bool
+    """Whether the image is named by its digest."""
+    image_note: str
+    """What the nodes lack of the image; empty if it is named by its digest."""
     secret_command: str
+    """The line that creates the Secret with the API keys. It has none itself: it reads .env."""
     router_secret_command: str
+    """The line that creates the Secret of the router before several replicas; empty with one."""
     domain: str = ""
-    """The domain of the deployment, which a cluster has to publish itself."""
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export kubernetes --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.cluster.name,
-            "replicas": self.cluster.replicas,
-            "weights": self.cluster.weights,
-            "image": self.image,
-            "image_pinned": is_pinned(self.image),
-            "image_note": self.note,
-            "secret_command": self.secret_command,
-            "router_secret_command": self.router_secret_command,
-        }
+    """The domain of the deployment, which a cluster has to publish itself; empty without one."""
 
 
 def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> KubernetesExport:
     """Write the deployment in a directory as a kustomize folder into `out`, which is created.
 
-    Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines, a rank
-    other than 0, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
+    Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines or
+    machines, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
     for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full; NoDeployment,
     SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
-    source, texts = rendered(deployment, cluster, folder)
-    write_folder(out, origin_of(deployment, EXPORT_KUBERNETES), texts, asdict(cluster))
+    source, texts = rendered(deployment, cluster)
+    write_folder(out, Origin(deployment.project_name, "kubernetes"), texts)
     if cluster.routed:
         # the Secrets are made of them: the router's key is among those that the engines accept
         make_router_keys(deployment)
@@ -205,8 +116,11 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     return KubernetesExport(
         out.absolute(),
         tuple(sorted(texts)),
-        cluster,
+        cluster.name,
+        cluster.replicas,
+        cluster.weights,
         source.image(cluster),
+        is_pinned(source.image(cluster)),
         image_note(source, cluster),
         secret_command(source, cluster),
         router_secret_command(source, cluster),
@@ -214,27 +128,8 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     )
 
 
-def check_kubernetes(directory: Path, out: Path) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_kubernetes` raises.
-    """
-    return check_cluster(directory, out, EXPORT_KUBERNETES, folder)
-
-
-def check_cluster(directory: Path, out: Path, command: str, folder: Folder) -> ExportCheck:
-    """Compare a folder for a cluster, as `check_folder` does. `folder` gives the text of each file."""
-    return check_folder(
-        directory,
-        out,
-        command,
-        KubernetesRecord,
-        lambda deployment, record: rendered(deployment, Cluster(**record.options.model_dump()), folder)[1],
-    )
-
-
-def rendered(deployment: Deployment, cluster: Cluster, folder: Folder) -> tuple[ExportSource, dict[str, str]]:
-    """The text of each file of a folder for a cluster, and what it is made from.
+def rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, dict[str, str]]:
+    """The text of each file of the folder, and what it is made from.
 
     Raises what keeps the deployment from being exported.
     """
@@ -273,26 +168,8 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) 
         weights_bytes=sum(model.size for model in models.values()),
         keys_file=str(keys_file(deployment)),
         router_keys_file=str(router_directory(deployment) / KEYS),
-        pull_files=_pull_files(deployment, plan, lock) if lock else {},
         rule_groups=rule_groups(name, limits_of(deployment, plan)),
     )
-
-
-def _pull_files(deployment: Deployment, plan: Plan, lock: Lock) -> dict[str, str]:
-    """The deployment of a Job that runs `pull`; empty if its image does not know the models, or the lock is too large.
-
-    Quoted values cannot have a line of their own, so no value adds a setting.
-    """
-    if os.environ.get(OWN) or len(lock.text()) > MOST_BYTES or not requested_models(deployment, plan):
-        return {}
-    own = {
-        Settings.model_host_path.name: f"{MODELS}/target",
-        Settings.drafter_host_path.name: f"{MODELS}/drafter",
-        ENDPOINT: deployment.values.get(ENDPOINT, ""),
-    }
-    values = {name: value for name, value in {**plan.values, **own}.items() if value and name not in SECRET_NAMES}
-    lines = "".join(f"{name}={quote(value)}\n" for name, value in values.items())
-    return {PULL_ENV: lines, PULL_LOCK: lock.text()}
 
 
 def _place(deployment: Deployment, written: str) -> str:
@@ -301,10 +178,10 @@ def _place(deployment: Deployment, written: str) -> str:
 
 def _check(plan: Plan, deployment: Deployment) -> None:
     """Raise what keeps a deployment from being exported."""
-    if not plan.settings.answers_requests:
+    if plan.settings.several_machines:
         raise NotPossible(
-            f"{Settings.node_rank}={plan.settings.node_rank}: this machine answers no requests",
-            hint="export the deployment of rank 0",
+            f"{Settings.nodes}={plan.settings.nodes}: a model over several machines cannot be exported",
+            hint="use `dflash-deploy fleet up`, or a model that fits on one machine",
         )
     if plan.settings.several_engines:
         raise NotPossible(
@@ -329,30 +206,28 @@ def _check_lock(plan: Plan, lock: Lock | None) -> None:
             )
 
 
-EXPORT_COMPOSE = "export compose"
-
-
 @dataclass(frozen=True)
-class ComposeExport:
-    """The folder that `export compose` wrote. `locked` are the roles whose weights the lock has."""
+class ComposeExport(Documented):
+    """The folder that `export compose` wrote. No key is in it."""
 
     directory: Path
+    """Where it is."""
     files: Sequence[str]
+    """Their paths below the directory."""
     name: str
+    """Name of the Compose project."""
     services: Sequence[str]
+    """Its services: one engine, or several with their router, and a door."""
     images: Sequence[str]
+    """Their images."""
     locked: Sequence[str]
+    """The roles whose weights the folder's lock has."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `export compose --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.name,
-            "services": list(self.services),
-            "images": list(self.images),
-            "locked": list(self.locked),
-        }
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "export kubernetes": CommandData((KubernetesExport,)),
+    "export compose": CommandData((ComposeExport,)),
+}
 
 
 def export_compose(directory: Path, out: Path | None) -> ComposeExport:
@@ -365,10 +240,10 @@ def export_compose(directory: Path, out: Path | None) -> ComposeExport:
     NoDeployment, SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
-    out = out or _usual_folder(deployment)
+    out = out or Path(f"{deployment.project_name}-export")
     name = project_of(out)
     source, texts = _rendered(deployment)
-    write_folder(out, origin_of(deployment, EXPORT_COMPOSE), texts, {})
+    write_folder(out, Origin(deployment.project_name, "compose"), texts)
     return ComposeExport(
         out.absolute(),
         tuple(sorted(texts)),
@@ -376,24 +251,6 @@ def export_compose(directory: Path, out: Path | None) -> ComposeExport:
         tuple(_services(source)),
         tuple(sorted({one["image"] for one in _services(source).values()})),
         tuple(source.locked),
-    )
-
-
-def _usual_folder(deployment: Deployment) -> Path:
-    return Path(f"{deployment.project_name}-export")
-
-
-def check_compose(directory: Path, out: Path | None) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_compose` raises.
-    """
-    return check_folder(
-        directory,
-        out or _usual_folder(Deployment.existing(directory)),
-        EXPORT_COMPOSE,
-        ComposeRecord,
-        lambda deployment, _: _rendered(deployment)[1],
     )
 
 
@@ -436,63 +293,3 @@ def compose_source(deployment: Deployment, plan: Plan) -> ComposeSource:
             for role, model in (lock.models if lock else {}).items()
         },
     )
-
-
-EXPORT_STACK = "export production-stack"
-
-
-@dataclass(frozen=True)
-class ProductionStackExport:
-    """The folder that `export production-stack` wrote. `note` says what the nodes lack of the image."""
-
-    directory: Path
-    files: Sequence[str]
-    cluster: Cluster
-    image: str
-    note: str
-    secret_commands: Sequence[str]
-    domain: str = ""
-    """The domain of the deployment, which a cluster has to publish itself."""
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `export production-stack --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "name": self.cluster.name,
-            "replicas": self.cluster.replicas,
-            "chart": CHART,
-            "chart_version": CHART_VERSION,
-            "image": self.image,
-            "image_pinned": is_pinned(self.image),
-            "image_note": self.note,
-            "secret_commands": list(self.secret_commands),
-        }
-
-
-def export_production_stack(directory: Path, out: Path, cluster: Cluster = USUAL_CLUSTER) -> ProductionStackExport:
-    """Write the values of the chart for the deployment in a directory into `out`, which is created.
-
-    Of `cluster` it takes name, replicas, weights and image. Files of a person are never overwritten. Raises
-    NotPossible for engines other than vLLM, and what `export_kubernetes` raises.
-    """
-    deployment = Deployment.existing(directory)
-    source, texts = rendered(deployment, cluster, stack_folder)
-    write_folder(out, origin_of(deployment, EXPORT_STACK), texts, asdict(cluster))
-    return ProductionStackExport(
-        out.absolute(),
-        tuple(sorted(texts)),
-        cluster,
-        source.image(cluster),
-        image_note(source, cluster),
-        (router_key_command(source, cluster), keys_command(source, cluster)),
-        Settings.dflash_domain.text(deployment.values),
-    )
-
-
-def check_production_stack(directory: Path, out: Path) -> ExportCheck:
-    """Compare the folder `out` with what an export with the options of the last one would write; writes nothing.
-
-    Raises BadInput if the folder has no export of this deployment, and what `export_production_stack` raises.
-    """
-    return check_cluster(directory, out, EXPORT_STACK, stack_folder)

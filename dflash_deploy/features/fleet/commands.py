@@ -40,14 +40,11 @@ def table(done: FleetResult) -> Grid:
     """One row for each host."""
     drawn = Grid("host", "state", "seconds", "endpoint", "remark")
     for one in done.hosts:
-        row = one.row()
-        passed, failed = row["checks_passed"], row["checks_failed"]
-        checks = f"{passed} checks passed" if passed else ""
-        wrong = f"failed: {', '.join(map(str, failed))}" if isinstance(failed, list) and failed else ""
+        checks = f"{one.checks_passed} checks passed" if one.checks_passed else ""
+        wrong = f"failed: {', '.join(one.checks_failed)}" if one.checks_failed else ""
         unrouted = "the router sends it no requests" if one.routed is False else ""
-        words = (checks, wrong, str(row["cause"] or ""), unrouted)
-        said = one.error.message if one.error else "; ".join(filter(None, words))
-        drawn.add_row(one.host.name, one.state, f"{one.seconds:.1f}", str(row["endpoint"] or "-"), said)
+        said = one.error.message if one.error else "; ".join(filter(None, (checks, wrong, one.cause, unrouted)))
+        drawn.add_row(one.name, one.state, f"{one.seconds:.1f}", one.endpoint or "-", said)
     return drawn
 
 
@@ -119,16 +116,15 @@ def fleet_keys_usage(directory: Directory = HERE, as_json: Json = False) -> Repo
     from dflash_deploy.features.fleet.operations import fleet_usage_of_keys
 
     found = fleet_usage_of_keys(directory, reporter=terminal())
-    failure = found.result.failure
-    hosts = (table(found.result),) if failure else ()
-    return Report(found.document(), (usage_table(found.usage), *hosts), failure=failure)
+    hosts = (table(found),) if found.failure else ()
+    return Report(found.document(), (usage_table(found.keys), *hosts), failure=found.failure)
 
 
 def _keys_report(done: FleetKeys, verb: str, *after: str) -> Report:
     if done.finished:
-        said = f"{verb:8} {done.name}, in {done.deployment.env_file} and on all hosts"
-        return Report(done.document(), (said, table(done.result), *after))
-    return Report(done.document(), (table(done.result),), failure=done.result.failure)
+        said = f"{verb:8} {done.name}, in {done.file} and on all hosts"
+        return Report(done.document(), (said, table(done), *after))
+    return Report(done.document(), (table(done),), failure=done.failure)
 
 
 keys.command("add")(fleet_keys_add)
@@ -167,11 +163,11 @@ def fleet_init(
     done = run_fleet_init(directory, tuple(hosts or ()), force=force, reporter=terminal())
     shown = (
         f"{'wrote' if done.written else 'read':8} {done.file}",
-        f"shape    {done.result.chosen.shape}: {done.result.chosen.reason}",
-        table(done.result),
+        f"shape    {done.shape}: {done.reason}",
+        table(done),
         "next     dflash-deploy fleet up   install, configure and start the hosts",
     )
-    return Report(done.document(), shown, failure=done.result.failure)
+    return Report(done.document(), shown, failure=done.failure)
 
 
 @command(changes=True, examples=("fleet up", "fleet up --host spark-b"))
@@ -241,22 +237,6 @@ def fleet_restart(
     return _report(run_fleet_restart(directory, tuple(hosts or ()), patience=patience, reporter=terminal()))
 
 
-@command(changes=True, examples=("fleet watch", "fleet watch --looks 1"))
-def fleet_watch(
-    directory: Directory = HERE,
-    patience: Patience = PATIENCE,
-    looks: Annotated[
-        int | None,
-        typer.Option("--looks", min=1, help="End after this many looks; else with Ctrl-C.", show_default=False),
-    ] = None,
-) -> Report:
-    """Check the ranks of one engine every 10 s, and restart all of them if one is lost."""
-    from dflash_deploy.features.fleet.change import fleet_watch as run_fleet_watch
-
-    run_fleet_watch(directory, patience=patience, looks=looks, reporter=terminal())
-    return Report()
-
-
 @command(examples=("fleet facts", "fleet facts --json"))
 def fleet_facts(
     directory: Annotated[
@@ -281,8 +261,8 @@ def fleet_fetch(directory: Directory = HERE, json_stream: JsonStream = False, as
     """Download missing weights as `up` does, and start nothing; `fleet up` calls it on each host of one engine."""
     from dflash_deploy.features.fleet.host import fleet_fetch as run_fleet_fetch
 
-    run_fleet_fetch(directory, reporter=terminal(json_stream=json_stream))
-    return Report({"state": "present"}, ("weights  present",))
+    done = run_fleet_fetch(directory, reporter=terminal(json_stream=json_stream))
+    return Report(done.document(), (f"weights  {done.state}",))
 
 
 @command(changes=True, examples=("fleet route", "fleet route --without 10.0.0.2:8000"))
@@ -310,12 +290,12 @@ def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, a
     from dflash_deploy.features.fleet.keys import fleet_accept as run_fleet_accept
 
     done = run_fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
-    said = (f"answered {name}: {status or 'no answer'}" for name, status in done.answers)
-    return Report(done.document(), (f"engine   {'runs' if done.running else 'does not run'}", *said))
+    said = (f"answered {one.name}: {one.status or 'no answer'}" for one in done.answers)
+    return Report(done.document(), (f"keys     {done.state}", *said))
 
 
 def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
-    shape = f"shape    {done.chosen.shape}: {done.chosen.reason}"
+    shape = f"shape    {done.shape}: {done.reason}"
     router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
     shown = (shape, *router, table(done), *(() if done.failure else after))
     return Report(done.document(), shown, failure=done.failure)
@@ -328,7 +308,6 @@ fleet.command("test")(fleet_test)
 fleet.command("logs")(fleet_logs)
 fleet.command("down")(fleet_down)
 fleet.command("restart")(fleet_restart)
-fleet.command("watch")(fleet_watch)
 # only another dflash-deploy calls these, over SSH
 fleet.command("facts", hidden=True)(fleet_facts)
 fleet.command("fetch", hidden=True)(fleet_fetch)

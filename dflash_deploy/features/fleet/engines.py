@@ -7,12 +7,11 @@ sends requests to a list of engines.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnprepared
 from dflash_deploy.features.fleet import ssh
-from dflash_deploy.features.fleet.each import HostOutcome, ask_again, failure_of_all, on_each
 from dflash_deploy.features.fleet.file import FleetHost, Front, front_of, kept_addresses, routed_hosts
 from dflash_deploy.features.fleet.prepare import (
     Fabric,
@@ -23,16 +22,8 @@ from dflash_deploy.features.fleet.prepare import (
     questions_to_peers,
     read_facts,
 )
-from dflash_deploy.features.fleet.settings import HostResult, OpenFleet
-from dflash_deploy.features.fleet.ssh import (
-    BUSY,
-    NO_ROUTER,
-    RemoteDocument,
-    RemoteProgress,
-    Session,
-    call,
-    error_of,
-)
+from dflash_deploy.features.fleet.settings import HostOutcome, HostResult, OpenFleet, ask_again, failure_of_all, on_each
+from dflash_deploy.features.fleet.ssh import BUSY, NO_ROUTER, RemoteDocument, RemoteProgress, Session, call, error_of
 from dflash_deploy.operations.reporter import FETCHES
 from dflash_deploy.planning import plan_of
 
@@ -288,7 +279,7 @@ def leave_all(opened: OpenFleet) -> None:
         opened.say(opened.fleet.leader, f"its router was not asked: {problem.message}")
 
 
-def with_routes(opened: OpenFleet, rows: tuple[HostResult, ...]) -> tuple[HostResult, ...]:
+def with_routes(opened: OpenFleet, rows: Sequence[HostResult]) -> Sequence[HostResult]:
     """The same with `routed`, for hosts whose address is known; without it if the router's host cannot be asked."""
     leader = opened.fleet.leader
 
@@ -305,7 +296,7 @@ def with_routes(opened: OpenFleet, rows: tuple[HostResult, ...]) -> tuple[HostRe
         opened.say(leader, f"which hosts get requests is unknown: {problem.message}")
         return rows
     found, known = routed_hosts(front, facts[leader.name].routed), {leader.name, *front.engines}
-    return tuple(replace(row, routed=row.host.name in found) if row.host.name in known else row for row in rows)
+    return tuple(replace(row, routed=row.name in found) if row.name in known else row for row in rows)
 
 
 def failed_routes(

@@ -507,10 +507,10 @@ class Proof:
 class WantedKeys:
     """The keys that a host accepts beside those of its `.env`, as digests; and what its engines must answer then.
 
-    `owner` and `further` are written into `.env` of the host; `None` leaves what it has.
+    `owner` and `further` are written into `.env` of the host. `None` leaves what it has.
     """
 
-    also: tuple[Accepted, ...] = ()
+    also: tuple[Accepted, ...] | None = ()
     proofs: tuple[Proof, ...] = ()
     owner: Secret | None = None
     further: tuple[ApiKey, ...] | None = None
@@ -524,7 +524,12 @@ class WantedKeys:
         further = None if self.further is None else ",".join(key.written() for key in self.further)
         owner = None if self.owner is None else self.owner.reveal()
         return json.dumps(
-            {"also": [entry_of(one) for one in self.also], "proofs": proofs, "owner": owner, "further": further}
+            {
+                "also": None if self.also is None else [entry_of(one) for one in self.also],
+                "proofs": proofs,
+                "owner": owner,
+                "further": further,
+            }
         ).encode()
 
 
@@ -549,7 +554,7 @@ class _Proof(ForeignDocument):
 
 
 class _Document(ForeignDocument):
-    also: Annotated[list[_Also], Field(max_length=100)]
+    also: Annotated[list[_Also] | None, Field(max_length=100)]
     proofs: Annotated[list[_Proof], Field(max_length=100)]
     owner: Key | None = None
     further: str | None = None
@@ -565,10 +570,12 @@ def read_wanted(content: bytes) -> WantedKeys:
             "standard input has no list of keys",
             hint="`dflash-deploy fleet keys rotate` on the terminal of the fleet sends it",
         ) from None
-    also = (
-        Accepted(one.name, bytes.fromhex(one.sha256), one.scope, one.in_flight, one.tokens_per_minute)
-        for one in found.also
-    )
+    also = None
+    if found.also is not None:
+        also = tuple(
+            Accepted(one.name, bytes.fromhex(one.sha256), one.scope, one.in_flight, one.tokens_per_minute)
+            for one in found.also
+        )
     proofs = (Proof(ApiKey(one.name, one.key, one.scope), HTTPStatus(one.status)) for one in found.proofs)
     owner = None if found.owner is None else Secret(found.owner)
-    return WantedKeys(tuple(also), tuple(proofs), owner, further)
+    return WantedKeys(also, tuple(proofs), owner, further)

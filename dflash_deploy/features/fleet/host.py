@@ -8,19 +8,21 @@ one.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from dflash_deploy import __version__
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.front import seen_workers, written_workers
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import EngineNotReady, NotPossible
 from dflash_deploy.features.fleet.settings import place_here
 from dflash_deploy.features.fleet.ssh import NO_ROUTER
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.host.net import Link, answers, hangs, read_links
+from dflash_deploy.host.net import answers, read_links
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.up import with_weights
 from dflash_deploy.plan.result import Plan
@@ -34,45 +36,29 @@ from dflash_deploy.startup.rolling import METRICS_TIMEOUT, Routes, drained
 
 
 @dataclass(frozen=True)
-class MachineFacts:
-    """Paths, links and GPU drivers of a machine; the peers that answer, and the state of an engine if asked for.
+class MachineFacts(Documented):
+    """What a fleet needs to know of a machine."""
 
-    `routed` are the URLs of the engines to which the router of this machine sends requests now, and
-    `router_engines` the addresses of ROUTER_ENGINES.
-    """
-
+    version: str
+    """Version of dflash-deploy."""
     home: str
+    """Home directory of the user."""
     assets: str
+    """Directory of the files that come with dflash-deploy."""
     architecture: str
-    links: tuple[Link, ...]
-    drivers: tuple[str, ...]
-    peers: tuple[tuple[str, bool], ...] = ()
-    engine: EngineState | None = None
-    hangs: bool = False
-    routed: tuple[str, ...] = ()
-    router_engines: tuple[str, ...] = ()
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet facts --json`."""
-        engine = self.engine
-        return {
-            "version": __version__,
-            "home": self.home,
-            "assets": self.assets,
-            "architecture": self.architecture,
-            "links": [link.document() for link in self.links],
-            "drivers": list(self.drivers),
-            "peers": dict(self.peers),
-            "routed": list(self.routed),
-            "router_engines": list(self.router_engines),
-            "engine": engine
-            and {
-                "phase": engine.phase,
-                "identity": engine.identity or None,
-                "restarts": engine.restarts,
-                "hangs": self.hangs,
-            },
-        }
+    """Processor architecture, as `uname -m` prints it."""
+    links: Sequence[Mapping[str, str | int | bool | None]]
+    """Its network interfaces with an IPv4 address, as `dflash_deploy.host.net.Link` has them."""
+    drivers: Sequence[str]
+    """Versions of the driver of its GPUs; empty without NVIDIA GPUs."""
+    peers: Mapping[str, bool]
+    """For each address of `--peer`, whether it answers."""
+    routed: Sequence[str]
+    """URLs of the engines to which the router of the deployment of `--dir` sends requests now."""
+    router_engines: Sequence[str]
+    """Addresses of ROUTER_ENGINES of the deployment of `--dir`."""
+    engine: Mapping[str, str] | None
+    """The `phase` of the engine of the deployment of `--dir`, such as `running`; null without the option."""
 
 
 def fleet_facts(
@@ -86,20 +72,26 @@ def fleet_facts(
     `peers` are addresses to ask whether they answer on the network of the address `source`. Raises NoDeployment.
     """
     place = place_here()
-    engine, hung = None, False
+    engine: EngineState | None = None
     routed: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     if directory is not None:
         deployment = Deployment.existing(directory, check=False)
         plan = plan_to_stop(deployment)
-        engine, settings = runtime_for(deployment, plan).state(), plan.settings
-        if engine.phase == "running" and settings.answers_requests:
-            hung = hangs(settings.dflash_bind, settings.dflash_port)
-        routed, elsewhere = _routed(deployment, plan), settings.router_engines
-    drivers = tuple(sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}))
-    asked = tuple((peer, answers(peer, source=source)) for peer in peers)
-    links, kind = read_links(), platform.machine()
-    return MachineFacts(place.home, place.assets, kind, links, drivers, asked, engine, hung, routed, elsewhere)
+        engine = runtime_for(deployment, plan).state()
+        routed, elsewhere = _routed(deployment, plan), plan.settings.router_engines
+    return MachineFacts(
+        __version__,
+        place.home,
+        place.assets,
+        platform.machine(),
+        [link.document() for link in read_links()],
+        sorted({gpu.driver for gpu in read_gpus().gpus if gpu.driver}),
+        {peer: answers(peer, source=source) for peer in peers},
+        routed,
+        elsewhere,
+        None if engine is None else {"phase": engine.phase},
+    )
 
 
 def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:
@@ -110,22 +102,29 @@ def _routed(deployment: Deployment, plan: Plan) -> tuple[str, ...]:
     return tuple(worker.url for worker in seen[1] if worker.healthy)
 
 
-def fleet_fetch(directory: Path, *, reporter: Reporter = SILENT) -> None:
+def fleet_fetch(directory: Path, *, reporter: Reporter = SILENT) -> FetchedWeights:
     """Download the weights that this machine lacks, as `up` does before a start. Raises what `up` raises before it."""
     with locked(directory, "fleet fetch") as deployment:
         with_weights(deployment, reporter, ask=True)
+    return FetchedWeights()
 
 
 @dataclass(frozen=True)
-class Routed:
-    """The addresses of the engines that get requests, and why others do not."""
+class FetchedWeights(Documented):
+    """The weights of a machine."""
 
-    engines: tuple[str, ...]
+    state: Literal["present"] = "present"
+    """No weights are missing."""
+
+
+@dataclass(frozen=True)
+class Routed(Documented):
+    """Which engines of other machines get requests from the router of this one."""
+
+    engines: Sequence[str]
+    """Their addresses, HOST:PORT."""
     left_out: Mapping[str, str]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet route --json`."""
-        return {"engines": list(self.engines), "left_out": dict(self.left_out)}
+    """For each address of ROUTER_ENGINES that gets no requests, why. The text may change."""
 
 
 def fleet_route(directory: Path, *, without: tuple[str, ...] = (), reporter: Reporter = SILENT) -> Routed:

@@ -2,30 +2,25 @@
 
 All hosts accept a new key before `.env` has it, so that no client can send it earlier. A replaced key is accepted until
 all hosts have the new one, and for some seconds after that. `fleet accept` sets the keys that the engines of a host
-accept in that time.
+accept in that time. A change that is interrupted leaves a file with the key's name: `fleet up` gives all hosts the keys
+of `.env`, and no others.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
+from typing import Literal
 
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.deployment.journal import record
-from dflash_deploy.deployment.keys import (
-    accept_also,
-    begun_handover,
-    digest_of,
-    forget_handover,
-    key_named,
-    keys_of_handover,
-    unfinished_handover,
-    write_handover,
-)
+from dflash_deploy.deployment.keys import accept_also
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import Documented, Fingerprint, HttpStatus
 from dflash_deploy.errors import HostUnprepared, KeyNotReplaced, NotPossible, SettingsRefused
 from dflash_deploy.features.fleet.change import (
     Outcomes,
@@ -35,12 +30,11 @@ from dflash_deploy.features.fleet.change import (
     runs_as_started,
     start_ranks,
 )
-from dflash_deploy.features.fleet.each import HostOutcome, ask_again
 from dflash_deploy.features.fleet.engines import ABSENT, absent, call_patiently, link_addresses
 from dflash_deploy.features.fleet.file import Proof, WantedKeys, in_turns, read_wanted
-from dflash_deploy.features.fleet.settings import FleetResult, OpenFleet, open_fleet
+from dflash_deploy.features.fleet.settings import FleetResult, HostOutcome, OpenFleet, ask_again, open_fleet
 from dflash_deploy.features.fleet.ssh import RemoteDocument, Session
-from dflash_deploy.intake.documents import KeyHandover
+from dflash_deploy.intake.documents import read_state_text, remove_state
 from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.keys import answered_status, with_key
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -62,24 +56,17 @@ OK, UNAUTHORIZED = HTTPStatus.OK, HTTPStatus.UNAUTHORIZED
 
 
 @dataclass(frozen=True)
-class FleetKeys:
-    """A key of a fleet that was added, replaced or revoked. `finished` is false if a host failed."""
+class FleetKeys(FleetResult):
+    """A key that was added, replaced or revoked on all hosts. No key is in the document."""
 
-    deployment: Deployment
+    file: Path
+    """Path of the file that has the keys, on the terminal."""
     name: str
-    key: ApiKey | None
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    fingerprint: Fingerprint | None
+    """The first 8 hexadecimal digits of the key's SHA-256; null if the file does not have it."""
     finished: bool
-    result: FleetResult
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet keys add|rotate|revoke --json`; no key is in it."""
-        return {
-            "file": str(self.deployment.env_file),
-            "name": self.name,
-            "fingerprint": Secret(self.key.key).fingerprint if self.key else None,
-            "finished": self.finished,
-            **self.result.document(),
-        }
+    """Whether all hosts have done it; else `fleet up` does."""
 
 
 def fleet_add_key(
@@ -93,44 +80,40 @@ def fleet_add_key(
 ) -> FleetKeys:
     """Add a key that all hosts accept, and write it into `.env` after that. No engine restarts.
 
-    An interrupted call continues. Raises as `open_fleet`, DirectoryBusy, and NotPossible if the name is taken or is not
-    valid, or another change is not finished. Failures of hosts are in the result.
+    Raises as `open_fleet`, DirectoryBusy, and NotPossible if the name is taken or is not valid, or another change is
+    not finished. Failures of hosts are in the result.
     """
     with locked(directory, "fleet keys add") as deployment:
         opened = open_fleet(directory, (), reporter)
-        if not _continues(deployment, name, adds=True):
-            key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
-            keys = with_key(deployment.further_keys, key)
-            write_handover(deployment, KeyHandover(name=name, coming=digest_of(key)))
-            first = _accept(opened, WantedKeys((accepted(key),), (Proof(key, OK),)))
-            if _failed(first):
-                return _not_begun(opened, name, first)
-            opened = replace(opened, deployment=deployment.with_further_keys(keys))
-            record(opened.deployment, "key", "fleet keys add", f"{name}, scope {scope}")
-        return _settled(opened, name, _write(opened, ()))
+        key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
+        keys = with_key(deployment.further_keys, key)
+        _begin(deployment, name)
+        first = _accept(opened, WantedKeys((accepted(key),), (Proof(key, OK),)))
+        if _failed(first):
+            return _not_begun(opened, name, first)
+        opened = replace(opened, deployment=deployment.with_further_keys(keys))
+        record(opened.deployment, "key", "fleet keys add", f"{name}, scope {scope}")
+        return _done(opened, name, _write(opened, ()))
 
 
 def fleet_revoke_key(directory: Path, name: str, *, reporter: Reporter = SILENT) -> FleetKeys:
     """Remove a key from `.env`, and from all hosts: their engines reject it at once, without a restart.
 
-    If a host fails, the others have rejected it; the same command continues. Raises as `open_fleet`, DirectoryBusy, and
-    NotPossible if no key has the name. Failures of hosts are in the result.
+    If a host fails, the others have rejected it. Raises as `open_fleet`, DirectoryBusy, and NotPossible if no key has
+    the name. Failures of hosts are in the result.
     """
     with locked(directory, "fleet keys revoke") as deployment:
         opened = open_fleet(directory, (), reporter)
-        unfinished = unfinished_handover(deployment)
-        other = unfinished if unfinished is not None and unfinished.name != name else None
-        key: ApiKey | None = None
-        if unfinished is None or unfinished.name != name or unfinished.coming is not None:
-            key = key_with(deployment.further_keys, name)
-            if other is None:
-                write_handover(deployment, KeyHandover(name=name, going=digest_of(key)))
-            kept = tuple(one for one in deployment.further_keys if one.name != name)
-            opened = replace(opened, deployment=deployment.with_further_keys(kept))
-            record(opened.deployment, "key", "fleet keys revoke", name)
-        also = keys_of_handover(opened.deployment, other)
-        outcomes = _write(opened, also, *((Proof(key, UNAUTHORIZED),) if key else ()))
-        return _settled(opened, name, outcomes, forget=other is None)
+        key = key_with(deployment.further_keys, name)
+        kept = tuple(one for one in deployment.further_keys if one.name != name)
+        # hosts keep accepting both keys of another change that is not finished
+        other = _changed(deployment) not in {"", name}
+        if not other:
+            _begin(deployment, name)
+        opened = replace(opened, deployment=deployment.with_further_keys(kept))
+        record(opened.deployment, "key", "fleet keys revoke", name)
+        outcomes = _write(opened, None if other else (), Proof(key, UNAUTHORIZED))
+        return _done(opened, name, outcomes, settles=not other)
 
 
 def fleet_rotate_key(
@@ -143,54 +126,69 @@ def fleet_rotate_key(
 ) -> FleetKeys:
     """Replace a key on all hosts. For the owner's key the engines restart, one host after the other.
 
-    The old key is rejected `overlap` seconds after all hosts have the new one. An interrupted call continues. Raises as
-    `fleet_add_key`, and SettingsRefused if the owner's key is not sound.
+    The old key is rejected `overlap` seconds after all hosts have the new one. Raises as `fleet_add_key`, and
+    SettingsRefused if the owner's key is not sound.
     """
     with locked(directory, "fleet keys rotate") as deployment:
         opened = open_fleet(directory, (), reporter)
-        old: ApiKey | None = None
-        if not _continues(deployment, name, adds=False):
-            old = _present(deployment, name)
-            new = replace(old, key=generate_key().reveal())
-            write_handover(deployment, KeyHandover(name=name, coming=digest_of(new), going=digest_of(old)))
-            first = _accept(opened, WantedKeys((accepted(new), accepted(old)), (Proof(new, OK),)))
-            if _failed(first):
-                return _not_begun(opened, name, first)
-            opened = replace(opened, deployment=_with_new(deployment, new))
-            record(opened.deployment, "key", "fleet keys rotate", f"{name}: the key was replaced")
-        both = keys_of_handover(opened.deployment, unfinished_handover(opened.deployment))
+        old = _present(deployment, name)
+        new = replace(old, key=generate_key().reveal())
+        both = (accepted(new), accepted(old))
+        _begin(deployment, name)
+        first = _accept(opened, WantedKeys(both, (Proof(new, OK),)))
+        if _failed(first):
+            return _not_begun(opened, name, first)
+        opened = replace(opened, deployment=_with_new(deployment, new))
+        record(opened.deployment, "key", "fleet keys rotate", f"{name}: the key was replaced")
         reporter.note("all hosts accept both keys; .env has the new one")
         outcomes = _write(opened, both)
         if name == OWNER and not _failed(outcomes):
             outcomes = _restarted(opened, outcomes, patience)
         if _failed(outcomes):
-            return _settled(opened, name, outcomes)
+            return _done(opened, name, outcomes)
         if overlap:
             reporter.note(f"the old key is valid for {overlap:g} s more")
             time.sleep(overlap)
-        last = _write(opened, (), *((Proof(old, UNAUTHORIZED),) if old else ()))
-        return _settled(opened, name, last if _failed(last) else outcomes)
+        last = _write(opened, (), Proof(old, UNAUTHORIZED))
+        return _done(opened, name, last if _failed(last) else outcomes)
 
 
 def settle_keys(opened: OpenFleet) -> None:
     """Finish a change of keys that was interrupted, after all hosts have `.env` and run with it.
 
-    If a host fails, the next `fleet up` or the command itself tries again.
+    If a host fails, the next `fleet up` tries again.
     """
-    if begun_handover(opened.deployment) and not _failed(_accept(opened, WantedKeys())):
-        forget_handover(opened.deployment)
+    if _changing(opened.deployment).exists() and not _failed(_accept(opened, WantedKeys())):
+        remove_state(_changing(opened.deployment))
 
 
-def _continues(deployment: Deployment, name: str, *, adds: bool) -> bool:
-    """Whether `.env` has an unfinished change of this key. Raises NotPossible if it has one of another kind."""
-    found = unfinished_handover(deployment)
-    if found is None:
-        return False
-    if found.name == name and found.coming is not None and (found.going is None) == adds:
-        return True
-    verb = "revoke" if found.coming is None else "add" if found.going is None else "rotate"
-    command = f"dflash-deploy fleet keys {verb}" + ("" if found.name == OWNER else f" {found.name}")
-    raise NotPossible(f"a change of the key `{found.name}` is not finished", hint=f"finish it first: {command}")
+def _changing(deployment: Deployment) -> Path:
+    """The file with the name of the key that is changed, until all hosts have the change."""
+    return deployment.state / "key-changing"
+
+
+def _changed(deployment: Deployment) -> str:
+    """The name of the key whose change is not finished; empty if `.env` has none."""
+    return (read_state_text(_changing(deployment)) or "").strip()
+
+
+def _begin(deployment: Deployment, name: str) -> None:
+    """Remember that hosts may accept a key that `.env` does not have. Raises NotPossible beside another change."""
+    other = _changed(deployment)
+    if other not in {"", name}:
+        raise NotPossible(
+            f"a change of the key `{other}` is not finished", hint="finish it first: dflash-deploy fleet up"
+        )
+    _remember(deployment, name)
+
+
+def _remember(deployment: Deployment, name: str) -> None:
+    deployment.make_state()
+    write_if_changed(_changing(deployment), f"{name}\n", mode=PRIVATE)
+
+
+def _keys(deployment: Deployment) -> tuple[ApiKey, ...]:
+    return (ApiKey(OWNER, deployment.key.reveal()), *deployment.further_keys)
 
 
 def _present(deployment: Deployment, name: str) -> ApiKey:
@@ -200,7 +198,7 @@ def _present(deployment: Deployment, name: str) -> ApiKey:
             ".env: the API key is empty, too short, or has characters that files quote",
             hint="make one: `dflash-deploy keys rotate`, then `dflash-deploy fleet up`",
         )
-    return key_named(deployment, name) or key_with(deployment.further_keys, name)
+    return next((key for key in _keys(deployment) if key.name == name), None) or key_with(deployment.further_keys, name)
 
 
 def _with_new(deployment: Deployment, new: ApiKey) -> Deployment:
@@ -224,14 +222,14 @@ def _accepted(opened: OpenFleet, session: Session, keys: WantedKeys) -> RemoteDo
         return absent(session, problem)
 
 
-def _write(opened: OpenFleet, also: tuple[Accepted, ...], *proofs: Proof) -> Outcomes:
+def _write(opened: OpenFleet, also: tuple[Accepted, ...] | None, *proofs: Proof) -> Outcomes:
     """Write the keys of `.env` into that of all hosts. Their engines run on: they read further keys again."""
     deployment = opened.deployment
     keys = WantedKeys(also, proofs, deployment.key, deployment.further_keys)
 
     def write(session: Session) -> RemoteDocument:
         same = ask_again(lambda: runs_as_started(opened, session))
-        owners = any(one.name == OWNER for one in also)
+        owners = any(one.name == OWNER for one in also or ())
         done = _accepted(opened, session, keys)
         if same and not owners and done is not ABSENT:
             ask_again(lambda: mark_as_started(opened, session))
@@ -261,37 +259,47 @@ def _failed(outcomes: Outcomes) -> bool:
 
 def _not_begun(opened: OpenFleet, name: str, outcomes: Outcomes) -> FleetKeys:
     """A host does not accept the new key: no client gets it. The next change, or `fleet up`, removes it."""
+    _remember(opened.deployment, "")
     opened.reporter.note(".env is not changed: all hosts must accept a new key first")
-    return FleetKeys(opened.deployment, name, None, False, opened.results(_in_order(opened, outcomes), "accepted"))
+    return _result(opened, name, outcomes, finished=False)
 
 
-def _settled(opened: OpenFleet, name: str, outcomes: Outcomes, *, forget: bool = True) -> FleetKeys:
+def _done(opened: OpenFleet, name: str, outcomes: Outcomes, *, settles: bool = True) -> FleetKeys:
+    """The result of a change that `.env` has. `settles`: no other change is left."""
     finished = not _failed(outcomes)
-    if finished and forget:
-        forget_handover(opened.deployment)
+    if finished and settles:
+        remove_state(_changing(opened.deployment))
     if not finished:
-        # the file remembers one change
-        same = "the same command continues, and so does `fleet up`" if forget else "`dflash-deploy fleet up` continues"
-        opened.reporter.note(f"not finished: .env is changed; {same}")
-    result = opened.results(_in_order(opened, outcomes), "accepted")
-    return FleetKeys(opened.deployment, name, key_named(opened.deployment, name), finished, result)
+        opened.reporter.note("not finished: .env is changed; `dflash-deploy fleet up` finishes it")
+    return _result(opened, name, outcomes, finished=finished)
 
 
-def _in_order(opened: OpenFleet, outcomes: Outcomes) -> Mapping[str, HostOutcome[RemoteDocument]]:
-    return {host.name: outcomes[host.name] for host in opened.fleet.hosts}
+def _result(opened: OpenFleet, name: str, outcomes: Outcomes, *, finished: bool) -> FleetKeys:
+    done = opened.results({host.name: outcomes[host.name] for host in opened.fleet.hosts}, "accepted")
+    key = next((one for one in _keys(opened.deployment) if one.name == name), None)
+    fingerprint = Secret(key.key).fingerprint if key else None
+    file = opened.deployment.env_file
+    return FleetKeys(done.failure, done.shape, done.reason, done.router, done.hosts, file, name, fingerprint, finished)
 
 
 @dataclass(frozen=True)
-class AcceptedKeys:
-    """What the engines answer to each key, by its name. `running`: whether they run."""
+class KeyAnswer(Documented):
+    """What the engines of a machine answer to a key."""
 
-    running: bool
-    answers: tuple[tuple[str, int | None], ...] = ()
+    name: str
+    """Name of the key; `owner` is VLLM_API_KEY."""
+    status: HttpStatus | None
+    """HTTP status; null if no engine answered."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet accept --json`; no key is in it."""
-        answers = [{"name": name, "status": status} for name, status in self.answers]
-        return {"state": "accepted" if self.running else "stopped", "answers": answers}
+
+@dataclass(frozen=True)
+class AcceptedKeys(Documented):
+    """Whether the engines of a machine accept the keys that the terminal of a fleet sent."""
+
+    state: Literal["accepted", "stopped"]
+    """`stopped`: no engine runs; it reads the keys when it starts."""
+    answers: Sequence[KeyAnswer] = ()
+    """What the engines answer to each key that the terminal wants to be proven; empty if none runs."""
 
 
 def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) -> AcceptedKeys:
@@ -306,7 +314,7 @@ def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) 
         accept_also(deployment, keys.also)
         if not is_up(runtime_for(deployment, plan_to_stop(deployment))):
             reporter.note("no engine runs here: it gets the keys when it starts")
-            return AcceptedKeys(False)
+            return AcceptedKeys("stopped")
         answers = []
         for proof in keys.proofs:
             status = answered_status(deployment, proof.key, {proof.status})
@@ -315,8 +323,8 @@ def fleet_accept(directory: Path, asked: bytes, *, reporter: Reporter = SILENT) 
                     f"the engine answers the key `{proof.key.name}` with {status}, expected {int(proof.status)}",
                     hint="the engine started before keys could change: `dflash-deploy fleet restart`",
                 )
-            answers.append((proof.key.name, status))
-    return AcceptedKeys(True, tuple(answers))
+            answers.append(KeyAnswer(proof.key.name, status))
+    return AcceptedKeys("accepted", answers)
 
 
 def _written(deployment: Deployment, keys: WantedKeys) -> Deployment:

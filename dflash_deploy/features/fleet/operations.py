@@ -11,16 +11,22 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from dflash_deploy.client.metrics import KeyUsage, added_up
-from dflash_deploy.deployment.directory import FLEET_FILE, Deployment, settle_start
+from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atomically
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.features.fleet import ssh
-from dflash_deploy.features.fleet.each import HostOutcome, failure_of_all
 from dflash_deploy.features.fleet.engines import leave_all, stop_engine, with_routes
 from dflash_deploy.features.fleet.file import FleetHost, fleet_text, host_from
 from dflash_deploy.features.fleet.prepare import ExaminedHost, examine
-from dflash_deploy.features.fleet.settings import FleetResult, HostResult, OpenFleet, open_fleet
+from dflash_deploy.features.fleet.settings import (
+    FleetResult,
+    HostOutcome,
+    OpenFleet,
+    failure_of_all,
+    host_result,
+    open_fleet,
+)
 from dflash_deploy.features.fleet.ssh import RemoteDocument, Session
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
@@ -32,16 +38,13 @@ TESTS = 3600.0
 
 
 @dataclass(frozen=True)
-class FleetCreated:
-    """A `fleet.yaml`, and whether its hosts can be used. `written` is false if the file was there."""
+class FleetCreated(FleetResult):
+    """The hosts of `fleet.yaml`, and whether they can be used."""
 
     file: Path
+    """Path of fleet.yaml."""
     written: bool
-    result: FleetResult
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet init --json`."""
-        return {"file": str(self.file), "written": self.written, **self.result.document()}
+    """Whether it was written; false if an existing file was checked."""
 
 
 def fleet_init(
@@ -68,12 +71,18 @@ def fleet_init(
             return found
 
         outcomes = opened.on_each(look)
-    rows = tuple(
-        HostResult(one.host, opened.fleet.ranked.index(one.host), "failed" if one.error else "usable", one.seconds,
-                   error=one.error)
+    rows = [
+        host_result(
+            one.host,
+            opened.fleet.ranked.index(one.host),
+            "failed" if one.error else "usable",
+            one.seconds,
+            failure=one.error,
+        )
         for one in outcomes.values()
-    )  # fmt: skip
-    return FleetCreated(file, written, FleetResult(opened.chosen, rows, opened.router, failure_of_all(outcomes)))
+    ]
+    done = opened.result(rows, failure_of_all(outcomes))
+    return FleetCreated(done.failure, done.shape, done.reason, done.router, done.hosts, file, written)
 
 
 def _written(file: Path, hosts: tuple[FleetHost, ...], *, force: bool) -> bool:
@@ -119,8 +128,6 @@ def fleet_down(directory: Path, names: tuple[str, ...] = (), *, reporter: Report
     with locked(directory, "fleet down"):
         opened = open_fleet(directory, names, reporter)
         opened.require_all()
-        # a watch starts nothing that is stopped on purpose
-        settle_start(opened.deployment)
         outcomes: dict[str, HostOutcome[RemoteDocument]] = {}
         for hosts in _in_order(opened):
             outcomes |= opened.on_each(lambda one: stop_engine(opened, one), hosts)
@@ -182,15 +189,11 @@ def _to(queue: SimpleQueue[tuple[str, str]], name: str, deployment: Deployment) 
 
 
 @dataclass(frozen=True)
-class FleetUsage:
-    """What each key used on the hosts that answered, by name."""
+class FleetUsage(FleetResult):
+    """What all keys used on the hosts that answered, since the start of their engines."""
 
-    usage: Sequence[KeyUsage]
-    result: FleetResult
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `fleet keys usage --json`."""
-        return {"keys": self.usage, **self.result.document()}
+    keys: Sequence[KeyUsage]
+    """The keys that were used, by name."""
 
 
 def fleet_usage_of_keys(directory: Path, *, reporter: Reporter = SILENT) -> FleetUsage:
@@ -207,7 +210,7 @@ def fleet_usage_of_keys(directory: Path, *, reporter: Reporter = SILENT) -> Flee
     found = (
         KeyUsage(one.name, one.requests, one.prompt_tokens, one.generation_tokens, one.in_flight)
         for host in result.hosts
-        if host.document is not None and host.error is None
-        for one in host.document.data.keys
+        if host.answer is not None and host.failure is None
+        for one in host.answer.data.keys
     )
-    return FleetUsage(added_up(found), result)
+    return FleetUsage(result.failure, result.shape, result.reason, result.router, result.hosts, added_up(found))

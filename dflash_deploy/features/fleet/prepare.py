@@ -1,7 +1,7 @@
-"""The hosts of a fleet: what each needs, the link between them, and ranks that run together.
+"""The hosts of a fleet: what each needs, and the link between them.
 
 Before an engine starts, a host needs SSH, tools, disk, clock, this version of dflash-deploy, and its files. The rest is
-pure: the link that joins the hosts, and whether all ranks of one engine run together. A port of a DGX Spark is two
+pure: the link that joins the hosts. A port of a DGX Spark is two
 interfaces and two RoCE devices (twins), each with an address in another network.
 
 Sources: NVIDIA's playbooks connect-two-sparks, nccl and vllm (0db7c14), eugr/spark-vllm-docker 74c02c3.
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -61,9 +61,6 @@ class RemoteEngine(ForeignDocument):
     """The process or container of an engine on a host."""
 
     phase: str = Field(max_length=40)
-    identity: str | None = Field(None, max_length=400)
-    restarts: int = Field(0, ge=0, lt=2**31)
-    hangs: bool = False
 
 
 class RemoteFacts(ForeignDocument):
@@ -327,71 +324,3 @@ def judge_fabric(fleet: Fleet, fabric: Fabric) -> None:
                     f"{host.name}: {link.rdma} has no GID of type {ROCE_V2} for {link.address}",
                     hint="give the interface its address again (`netplan apply`), and check `show_gids`",
                 )
-
-
-Verdict = Literal["together", "stopped", "broken", "cut"]
-"""`together`: all ranks run. `stopped`: the leader has no engine, as after `fleet down`. `broken`: all must start
-again. `cut`: a host or its link cannot be reached, so it is unknown whether its rank runs."""
-
-
-@dataclass(frozen=True)
-class RankSeen:
-    """What one check of a host found: its engine's phase and identity, `hangs` if it says so itself.
-
-    `unreached` is the error if the host did not answer over SSH, `silent` the addresses of other hosts that did not
-    answer it over the link.
-    """
-
-    phase: str = ""
-    identity: str = ""
-    restarts: int = 0
-    hangs: bool = False
-    silent: tuple[str, ...] = ()
-    unreached: str = ""
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What follows from one check of all hosts, and why."""
-
-    verdict: Verdict
-    reason: str = ""
-
-
-def judge_ranks(before: Mapping[str, RankSeen], now: Mapping[str, RankSeen], leader: str) -> Judgement:
-    """Return what follows from a check of all hosts by name; `before` is the last one in which all ran together.
-
-    A leader that is stopped was stopped on purpose: one that ends by itself is `exited`.
-
-    A rank that does not run, or runs again without the others, lets the others wait: vLLM notices after 300 s.
-    """
-    if cut := _cut(now):
-        return Judgement("cut", cut)
-    if all(seen.phase == "absent" for seen in now.values()):
-        return Judgement("stopped", "the engine is stopped on all hosts")
-    if now[leader].phase == "absent":
-        return Judgement("stopped", f"{leader}: the engine is stopped, though not on all hosts")
-    broken = _broken(before, now)
-    return Judgement("broken", broken) if broken else Judgement("together")
-
-
-def _cut(now: Mapping[str, RankSeen]) -> str:
-    """Which host or link cannot be reached; empty if all can."""
-    unreached = next((seen.unreached for seen in now.values() if seen.unreached), "")
-    silent = (f"{name}: {seen.silent[0]} does not answer over the link" for name, seen in now.items() if seen.silent)
-    return unreached or next(silent, "")
-
-
-def _broken(before: Mapping[str, RankSeen], now: Mapping[str, RankSeen]) -> str:
-    """Which rank does not compute with the others, and why; empty if all do."""
-    for name, seen in now.items():
-        if seen.phase != "running":
-            return f"{name}: its rank is {seen.phase}"
-        if seen.hangs:
-            return f"{name}: requests wait, and the engine computes nothing"
-    again = [name for name in now if _started_again(before.get(name), now[name])]
-    return f"{again[0]}: its rank started again without the others" if again and len(again) < len(now) else ""
-
-
-def _started_again(before: RankSeen | None, now: RankSeen) -> bool:
-    return before is not None and (before.identity, before.restarts) != (now.identity, now.restarts)

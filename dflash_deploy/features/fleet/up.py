@@ -6,17 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dflash_deploy.deployment.directory import FLEET_FILE, settle_start
+from dflash_deploy.deployment.directory import FLEET_FILE
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.features.fleet.change import (
-    Outcomes,
-    one_after_the_other,
-    runs_as_started,
-    start_each,
-    start_ranks,
-)
-from dflash_deploy.features.fleet.each import HostOutcome
+from dflash_deploy.features.fleet.change import Outcomes, one_after_the_other, runs_as_started, start_each, start_ranks
 from dflash_deploy.features.fleet.engines import (
     NOT_STARTED,
     call_patiently,
@@ -31,6 +24,7 @@ from dflash_deploy.features.fleet.prepare import RemoteFacts, examine, install, 
 from dflash_deploy.features.fleet.settings import (
     NAME_COLUMN,
     FleetResult,
+    HostOutcome,
     OpenFleet,
     carry_settings,
     open_fleet,
@@ -158,10 +152,7 @@ def _start_together(opened: OpenFleet, facts: Mapping[str, RemoteFacts], patienc
         }
     if any(outcome.result for outcome in carried.values()):
         return start_ranks(opened, fabric.addresses, patience)
-    started = opened.on_each(lambda session: start_engine(opened, session, patience))
-    if not any(one.error for one in started.values()):
-        settle_start(opened.deployment)
-    return started
+    return opened.on_each(lambda session: start_engine(opened, session, patience))
 
 
 def fleet_restart(

@@ -25,7 +25,7 @@ def _around(
 ) -> AbstractContextManager[None]:
     if not monitoring_folder(deployment).is_dir():
         return nullcontext()
-    from dflash_deploy.features.monitoring.silences import silenced  # noqa: PLC0415 - only where something is monitored
+    from dflash_deploy.features.monitoring.operations import silenced  # noqa: PLC0415 - only where something is monitored
 
     return silenced(deployment, command, note, most)
 
@@ -40,9 +40,9 @@ def _events(deployment: Deployment, since: datetime, now: datetime) -> Sequence[
 
 FEATURE = Feature(
     commands={
-        "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, silence, export."),
+        "monitor": (f"{__name__}.commands", "Metrics and alerts: up, down, status, test, export."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
     around=_around,
     events=_events,
 )

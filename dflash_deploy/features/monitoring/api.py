@@ -1,14 +1,10 @@
-"""The HTTP APIs of Prometheus and Alertmanager, as far as `monitor` uses them.
-
-A silence is as in Alertmanager's API: what it matches, and from when until when.
-"""
+"""The HTTP APIs of Prometheus and Alertmanager, as far as `monitor` uses them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -16,70 +12,14 @@ from urllib.parse import quote
 import httpx
 from pydantic import ConfigDict, RootModel
 
-from dflash_deploy.client.metrics import read_samples
+from dflash_deploy.document import Documented
 from dflash_deploy.intake.answers import Answer, ForeignDocument, fetch_answer, new_client
 from dflash_deploy.intake.parse import Invalid
-
-ALERT_NAME = "alertname"
-
-
-@dataclass(frozen=True)
-class Matcher:
-    """A label that an alert must have. `pattern`: the value is a regular expression for the whole label."""
-
-    name: str
-    value: str
-    pattern: bool = False
-
-
-@dataclass(frozen=True)
-class AlertSilence:
-    """Alerts that match are sent to no receiver between two times. `id` is Alertmanager's; empty before it has it."""
-
-    matchers: tuple[Matcher, ...]
-    begins: datetime
-    ends: datetime
-    author: str
-    comment: str
-    id: str = ""
-
-    @property
-    def alerts(self) -> tuple[str, ...]:
-        """The names of the alerts; empty: all of the deployment."""
-        return tuple(name for one in self.matchers if one.name == ALERT_NAME for name in one.value.split("|"))
-
-    def until(self, ends: datetime) -> AlertSilence:
-        """The same with another end."""
-        return replace(self, ends=ends)
-
-    def request(self) -> dict[str, Any]:
-        """The body with which Alertmanager makes it, or changes the one with this id."""
-        matchers = [
-            {"name": one.name, "value": one.value, "isRegex": one.pattern, "isEqual": True} for one in self.matchers
-        ]
-        body = {
-            "matchers": matchers,
-            "startsAt": self.begins.isoformat(),
-            "endsAt": self.ends.isoformat(),
-            "createdBy": self.author,
-            "comment": self.comment,
-        }
-        return body | ({"id": self.id} if self.id else {})
-
-    def document(self) -> dict[str, object]:
-        """A silence in a document of `--json`."""
-        return {
-            "id": self.id,
-            "alerts": list(self.alerts),
-            "until": f"{self.ends:%Y-%m-%dT%H:%M:%SZ}",
-            "comment": self.comment,
-        }
 
 
 class _Matcher(ForeignDocument):
     name: str
     value: str
-    isRegex: bool  # noqa: N815 - Alertmanager's name
 
 
 class _State(ForeignDocument):
@@ -90,38 +30,11 @@ class _Silence(ForeignDocument):
     id: str
     status: _State
     matchers: list[_Matcher]
-    startsAt: str  # noqa: N815 - Alertmanager's name
-    endsAt: str  # noqa: N815 - Alertmanager's name
     createdBy: str  # noqa: N815 - Alertmanager's name
-    comment: str
 
 
-class SilencesAnswer(RootModel[list[_Silence]]):
-    """What `GET /api/v2/silences` answers."""
-
+class _Silences(RootModel[list[_Silence]]):
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
-
-    def active(self) -> tuple[AlertSilence, ...]:
-        """The silences in force, the one that ends first first. Raises ValueError for a time that is none."""
-        found = (
-            AlertSilence(
-                tuple(Matcher(one.name, one.value, one.isRegex) for one in each.matchers),
-                datetime.fromisoformat(each.startsAt),
-                datetime.fromisoformat(each.endsAt),
-                each.createdBy,
-                each.comment,
-                each.id,
-            )
-            for each in self.root
-            if each.status.state == "active"
-        )
-        return tuple(sorted(found, key=lambda one: one.ends))
-
-
-class SilenceMade(ForeignDocument):
-    """What `POST /api/v2/silences` answers."""
-
-    silenceID: str  # noqa: N815 - Alertmanager's name
 
 
 TIMEOUT = 30.0
@@ -172,46 +85,18 @@ class _RangeAnswer(ForeignDocument):
     data: _Range
 
 
-class _Receiver(ForeignDocument):
-    name: str
-
-
-class _RoutedAlert(ForeignDocument):
-    receivers: list[_Receiver]
-
-
-class _RoutedAlerts(RootModel[list[_RoutedAlert]]):
-    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
-
-
 @dataclass(frozen=True)
-class ScrapedTarget:
-    """A target that Prometheus reads. `health` is `up`, `down` or, before the first reading, `unknown`.
-
-    `kind` is `engine`, `router`, `node`, `gpu` or `endpoint`.
-    """
+class ScrapedTarget(Documented):
+    """What Prometheus reads."""
 
     kind: str
+    """What it is: `engine` or `router`; `node` and `gpu` are exporters, `endpoint` is it as clients reach it."""
     address: str
+    """Its address, as HOST:PORT; of an endpoint its URL."""
     health: str
+    """Whether the last reading succeeded, `up` or `down`; `unknown` before the first one."""
     problem: str
-
-
-@dataclass(frozen=True)
-class Notifications:
-    """Notifications that receivers of a kind (webhook, email) accepted, and tries that failed, which are repeated."""
-
-    accepted: Mapping[str, int]
-    failed_tries: Mapping[str, int]
-
-    def since(self, before: Notifications) -> Notifications:
-        """Those that are not in an earlier count."""
-        return Notifications(_more(self.accepted, before.accepted), _more(self.failed_tries, before.failed_tries))
-
-
-# `alertmanager_notifications_total` also counts one before it is sent
-_TRIES = "alertmanager_notification_requests_total"
-_FAILED = "alertmanager_notification_requests_failed_total"
+    """Why the last reading failed; empty if it did not."""
 
 
 class MonitoringApi:
@@ -284,46 +169,30 @@ class MonitoringApi:
         body = [{"labels": dict(labels), "annotations": dict(annotations)}]
         return self._ask("POST", "/api/v2/alerts", json=body).succeeded
 
-    def receivers_of(self, labels: Mapping[str, str]) -> list[str]:
-        """The names of the receivers that Alertmanager sends the alerts with these labels to."""
-        asked = [f'{name}="{value}"' for name, value in labels.items()]
-        found = self._ask("GET", "/api/v2/alerts", params={"filter": asked}).document(_RoutedAlerts).root
-        return [one.name for alert in found for one in alert.receivers]
-
-    def post_silence(self, silence: AlertSilence) -> AlertSilence:
-        """Make a silence in Alertmanager, or change the one with its id; return it with its id.
-
-        Raises Invalid if it is refused.
-        """
-        answer = self._ask("POST", "/api/v2/silences", json=silence.request())
+    def silence(self, labels: Mapping[str, str], lasts: timedelta, author: str, comment: str) -> None:
+        """Let Alertmanager send no alerts whose labels match these patterns. Raises Invalid if it refuses."""
+        now = datetime.now(UTC)
+        body = {
+            "matchers": [
+                {"name": name, "value": value, "isRegex": True, "isEqual": True} for name, value in labels.items()
+            ],
+            "startsAt": now.isoformat(),
+            "endsAt": (now + lasts).isoformat(),
+            "createdBy": author,
+            "comment": comment,
+        }
+        answer = self._ask("POST", "/api/v2/silences", json=body)
         if not answer.succeeded:
             raise Invalid(f"HTTP {answer.status}: {answer.text[:200]}")
-        return replace(silence, id=answer.document(SilenceMade).silenceID)
 
-    def end_silence(self, silence: str) -> None:
-        """End a silence now, by its id."""
-        self._ask("DELETE", f"/api/v2/silence/{quote(silence, safe='')}")
-
-    def silences(self) -> tuple[AlertSilence, ...]:
-        """The silences in force."""
-        try:
-            return self._ask("GET", "/api/v2/silences").document(SilencesAnswer).active()
-        except ValueError as problem:
-            raise Invalid(str(problem)) from None
-
-    def notifications(self) -> Notifications:
-        """What Alertmanager has sent to receivers since its start."""
-        counts: dict[str, Counter[str]] = {_TRIES: Counter(), _FAILED: Counter()}
-        for sample in read_samples(self._ask("GET", "/metrics").text):
-            if sample.name in counts:
-                counts[sample.name][sample.labels.get("integration", "")] += int(sample.value)
-        return Notifications(_more(counts[_TRIES], counts[_FAILED]), counts[_FAILED])
+    def end_silences(self, labels: Mapping[str, str], author: str) -> None:
+        """End the silences in force of an author that have these labels."""
+        for one in self._ask("GET", "/api/v2/silences").document(_Silences).root:
+            named = {each.name: each.value for each in one.matchers}
+            if one.status.state == "active" and one.createdBy == author and labels.items() <= named.items():
+                self._ask("DELETE", f"/api/v2/silence/{quote(one.id, safe='')}")
 
     def _ask(self, method: str, path: str, **options: Any) -> Answer:
         return fetch_answer(
             self._client, self._client.build_request(method, f"{self._url}{path}", **options), seconds=TIMEOUT
         )
-
-
-def _more(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    return {name: count - before.get(name, 0) for name, count in now.items()}

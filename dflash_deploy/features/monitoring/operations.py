@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import STATE, check_output, not_written
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, NotPossible, PortTaken, SmokeTestFailed
+from dflash_deploy.document import CommandData, Documented
+from dflash_deploy.errors import BadInput, EngineMissing, EngineNotReady, NotPossible, PortTaken, RolledBack
 from dflash_deploy.features.monitoring import monitoring_folder
-from dflash_deploy.features.monitoring.api import LOOK_BACK, MonitoringApi, Notifications, ScrapedTarget
+from dflash_deploy.features.monitoring.api import LOOK_BACK, MonitoringApi, ScrapedTarget
 from dflash_deploy.features.monitoring.project import (
     ALERTMANAGER_FILE,
     COMPOSE_FILE,
+    DEPLOYMENT,
     ENV_FILE,
     HOST,
     INTERVAL,
@@ -34,19 +36,24 @@ from dflash_deploy.features.monitoring.project import (
     KEY_FILE,
     KEY_NAME,
     OPTIONAL,
+    REPLICA,
+    RESTART_LOOP,
+    RESTART_WINDOW,
+    RUNBOOK,
+    alerts,
     ports_of,
     project_name,
     refuse_files_of_others,
     with_metrics_key,
     write_project,
 )
-from dflash_deploy.features.monitoring.rules import RUNBOOK
 from dflash_deploy.host.ask import container_engine, elsewhere, project_containers
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.work import WORK
 from dflash_deploy.planning import plan_of
 from dflash_deploy.registry import Happened
 
@@ -67,9 +74,6 @@ TEST_ANNOTATIONS = {
 }
 """The texts of a test alert."""
 
-DELIVERED_WITHIN = 120.0
-"""Seconds until the receiver must have the test alert; Alertmanager waits 5 s for further ones of the group."""
-
 MOST_SAMPLES = 1000
 """Points in time at which Prometheus is asked whether an alert fired."""
 
@@ -78,26 +82,37 @@ FINEST = 15
 
 
 @dataclass(frozen=True)
-class MonitoringState:
-    """What runs. An empty address: it does not run. `firing` are names of alerts, `receivers` kinds of receivers."""
+class MonitoringState(Documented):
+    """What runs beside the deployment."""
 
     prometheus: str
+    """Address of Prometheus; empty if it does not run."""
     alertmanager: str
+    """Address of Alertmanager; empty if it does not run, so that alerts are sent to no receiver."""
     grafana: str
+    """Address of Grafana; empty if it does not run."""
     targets: Sequence[ScrapedTarget] = ()
+    """What Prometheus reads."""
     firing: Sequence[str] = ()
+    """Names of the alerts that fire, as in docs/reference/alerts.md."""
     receivers: Sequence[str] = ()
+    """Kind of each receiver in the configuration of Alertmanager, such as `webhook`; empty if it does not run."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `monitor up --json` and `monitor status --json`."""
-        return {
-            "prometheus": self.prometheus and f"http://{self.prometheus}",
-            "alertmanager": self.alertmanager and f"http://{self.alertmanager}",
-            "grafana": self.grafana and f"http://{self.grafana}",
-            "targets": [asdict(one) for one in self.targets],
-            "firing": list(self.firing),
-            "receivers": list(self.receivers),
-        }
+
+@dataclass(frozen=True)
+class MonitoringStopped(Documented):
+    """What `monitor down` did."""
+
+    stopped: bool
+    """Whether there was something to stop."""
+
+
+@dataclass(frozen=True)
+class AlertSent(Documented):
+    """A test alert that Alertmanager took."""
+
+    receivers: Sequence[str]
+    """Kind of each receiver that it is for, such as `webhook`."""
 
 
 def address_of(deployment: Deployment, service: str) -> str:
@@ -107,16 +122,6 @@ def address_of(deployment: Deployment, service: str) -> str:
         return ""
     port = ports_of(folder)[service]
     return f"{HOST}:{port}" if listener_on(HOST, port) else ""
-
-
-def alertmanager_of(deployment: Deployment) -> str:
-    """HOST:PORT of the Alertmanager that runs for a deployment. Raises NotPossible if none does."""
-    address = address_of(deployment, ALERTMANAGER)
-    if not address:
-        raise NotPossible(
-            "Alertmanager does not run, so no alert is sent", hint="start it with `dflash-deploy monitor up`"
-        )
-    return address
 
 
 def log_of(deployment: Deployment, service: str) -> str:
@@ -193,25 +198,26 @@ def _wait_ready(deployment: Deployment, service: str) -> None:
         raise EngineNotReady(f"{service} does not answer", hint=f"read {log_of(deployment, service)}") from None
 
 
-def stop_monitoring(directory: Path) -> bool:
-    """Remove the containers and keep their data; return whether there were any. Raises EngineMissing, NoDeployment."""
+def stop_monitoring(directory: Path) -> MonitoringStopped:
+    """Remove the containers and keep their data. Raises EngineMissing, NoDeployment."""
     deployment = Deployment.existing(directory, check=False)
     file = monitoring_folder(deployment) / COMPOSE_FILE
     if not file.is_file():
-        return False
+        return MonitoringStopped(False)
     _check_docker()
     with command_lock(deployment, "monitor down"):
         _compose(deployment, "down", "--remove-orphans")
         # without it nothing is monitored: another program may listen on the ports
         file.unlink(missing_ok=True)
-    return True
+    return MonitoringStopped(True)
 
 
 def monitoring_state(directory: Path) -> MonitoringState:
     """What runs, what Prometheus reads, and which alerts fire. Raises NoDeployment, EngineNotReady."""
     deployment = Deployment.existing(directory, check=False)
-    prometheus, alertmanager, grafana = (address_of(deployment, one) for one in (PROMETHEUS, ALERTMANAGER, GRAFANA))
-    receivers = tuple(sorted(_kinds(deployment).elements())) if alertmanager else ()
+    prometheus, *urls = (address_of(deployment, one) for one in (PROMETHEUS, ALERTMANAGER, GRAFANA))
+    alertmanager, grafana = (url and f"http://{url}" for url in urls)
+    receivers = _kinds(deployment) if alertmanager else ()
     if not prometheus:
         return MonitoringState("", alertmanager, grafana, receivers=receivers)
     with MonitoringApi(prometheus) as api:
@@ -221,36 +227,37 @@ def monitoring_state(directory: Path) -> MonitoringState:
             raise EngineNotReady(
                 f"Prometheus does not answer: {problem}", hint=f"read {log_of(deployment, PROMETHEUS)}"
             ) from None
-    return MonitoringState(prometheus, alertmanager, grafana, targets, firing, receivers)
+    return MonitoringState(f"http://{prometheus}", alertmanager, grafana, targets, firing, receivers)
 
 
-def _kinds(deployment: Deployment, names: Sequence[str] | None = None) -> Counter[str]:
-    """How many receivers of each kind the configuration of Alertmanager has, all or those of some names.
+def _kinds(deployment: Deployment) -> tuple[str, ...]:
+    """The kind of each receiver in the configuration of Alertmanager: `webhook` for one of `webhook_configs`.
 
-    A kind is named as in Alertmanager's metrics: `webhook` for `webhook_configs`. Raises FileRefused, BadInput.
+    Raises FileRefused, BadInput.
     """
     file = monitoring_folder(deployment) / ALERTMANAGER_FILE
-    found: Counter[str] = Counter()
     try:
         written: Any = parse_yaml(read_text(file, limit=MIB))
-        for one in written["receivers"]:
-            for key, value in one.items() if names is None or one["name"] in names else ():
-                if key.endswith("_configs"):
-                    found[key.removesuffix("_configs")] += len(value or ())
+        configs = [item for one in written["receivers"] for item in one.items() if item[0].endswith("_configs")]
+        return tuple(sorted(key.removesuffix("_configs") for key, value in configs for _ in value or ()))
     except (Invalid, AttributeError, KeyError, TypeError) as problem:
         raise BadInput(f"{shown(file)} is not a configuration of Alertmanager: {problem}", hint="correct it") from None
-    return found
 
 
-def send_test_alert(directory: Path) -> float:
-    """Send an alert through Alertmanager to its receivers; return the seconds until all of them had accepted it.
+def send_test_alert(directory: Path) -> AlertSent:
+    """Give Alertmanager an alert for its receivers.
 
-    Raises NotPossible if Alertmanager does not run or has no receiver, SmokeTestFailed if a receiver does not accept
-    the alert, NoDeployment.
+    Raises NotPossible if Alertmanager does not run or has no receiver, EngineNotReady if it does not take the alert,
+    NoDeployment.
     """
     deployment = Deployment.existing(directory, check=False)
-    address = alertmanager_of(deployment)
-    if not _kinds(deployment):
+    address = address_of(deployment, ALERTMANAGER)
+    if not address:
+        raise NotPossible(
+            "Alertmanager does not run, so no alert is sent", hint="start it with `dflash-deploy monitor up`"
+        )
+    receivers = _kinds(deployment)
+    if not receivers:
         file = shown(monitoring_folder(deployment) / ALERTMANAGER_FILE)
         raise NotPossible("no receiver gets alerts", hint=f"name one in {file}, then run `dflash-deploy monitor up`")
     labels = {
@@ -259,41 +266,14 @@ def send_test_alert(directory: Path) -> float:
         "deployment": deployment.project_name,
         TEST_LABEL: secrets.token_hex(4),
     }
-    began = time.monotonic()
     with MonitoringApi(address) as api:
         try:
-            before = api.notifications()
-            api.post_alert(labels, TEST_ANNOTATIONS)
-            _wait(lambda: _delivered(api, before, deployment, labels[TEST_LABEL]), DELIVERED_WITHIN)
-        except (httpx.HTTPError, Invalid, ValueError) as problem:
-            raise EngineNotReady(
-                f"Alertmanager does not answer: {problem}", hint=f"read {log_of(deployment, ALERTMANAGER)}"
-            ) from None
-        except TimeoutError:
-            raise _refused(deployment, "accepted no alert within two minutes") from None
-    return time.monotonic() - began
-
-
-def _delivered(api: MonitoringApi, before: Notifications, deployment: Deployment, test: str) -> bool:
-    # the routes decide which receivers get it
-    wanted = _kinds(deployment, api.receivers_of({TEST_LABEL: test}))
-    now = api.notifications().since(before)
-    if _accepted(now, wanted):
-        # a try that fails is counted first, and as failed a moment later
-        return _accepted(api.notifications().since(before), wanted)
-    if any(count > 1 for count in now.failed_tries.values()):
-        raise _refused(deployment, "did not accept the alert in two tries")
-    return False
-
-
-def _accepted(now: Notifications, wanted: Mapping[str, int]) -> bool:
-    """Whether each kind of receiver accepted as many: two accepted by one leave another one open."""
-    return all(now.accepted.get(name, 0) >= count for name, count in wanted.items())
-
-
-def _refused(deployment: Deployment, said: str) -> SmokeTestFailed:
-    hint = f"check its address and its key; {log_of(deployment, ALERTMANAGER)} has the reason"
-    return SmokeTestFailed(f"the receiver {said}", hint=hint)
+            taken = api.post_alert(labels, TEST_ANNOTATIONS)
+        except (httpx.HTTPError, Invalid):
+            taken = False
+    if not taken:
+        raise EngineNotReady("Alertmanager did not take the alert", hint=f"read {log_of(deployment, ALERTMANAGER)}")
+    return AlertSent(receivers)
 
 
 def _wait(condition: Callable[[], bool], seconds: float) -> None:
@@ -339,23 +319,28 @@ def _spans(
 
 
 @dataclass(frozen=True)
-class MonitoringExport:
-    """The files that `monitor export` wrote. `key_added`: the deployment got a key for Prometheus."""
+class MonitoringExport(Documented):
+    """The files that `monitor export` wrote."""
 
     directory: Path
+    """Where they are."""
     files: Sequence[str]
+    """Their paths below the directory. The one that ends with `.key` has the key; only its owner can read it."""
     targets: Sequence[str]
+    """Address of each engine that Prometheus reads, as HOST:PORT."""
+    key: str
+    """Name of the key that Prometheus sends; it opens only GET /metrics."""
     key_added: bool
+    """Whether the deployment got this key now."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `monitor export --json`; no key is in it."""
-        return {
-            "directory": str(self.directory),
-            "files": list(self.files),
-            "targets": list(self.targets),
-            "key": KEY_NAME,
-            "key_added": self.key_added,
-        }
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "monitor up": CommandData((MonitoringState,)),
+    "monitor down": CommandData((MonitoringStopped,)),
+    "monitor status": CommandData((MonitoringState,)),
+    "monitor test": CommandData((AlertSent,)),
+    "monitor export": CommandData((MonitoringExport,)),
+}
 
 
 def export_monitoring(
@@ -373,7 +358,7 @@ def export_monitoring(
     refuse_files_of_others(out)
     added = with_metrics_key(deployment)
     targets, files = write_project(deployment, plan, out, interval=interval, note=reporter.note)
-    return MonitoringExport(out.absolute(), files, targets.engines, added)
+    return MonitoringExport(out.absolute(), files, targets.engines, KEY_NAME, added)
 
 
 def _created(out: Path) -> Path:
@@ -385,3 +370,74 @@ def _created(out: Path) -> Path:
     except OSError as problem:
         raise not_written(out, problem) from None
     return out
+
+
+SETTLING = timedelta(seconds=150)
+"""How long the silence of a command outlasts it: Prometheus reads the engine again within a minute."""
+
+BY_COMMAND, AFTER_MEASURING = "dflash-deploy", "dflash-deploy, after many restarts"
+"""Who made a silence, as Alertmanager shows it. Each command ends those of the first kind that others left."""
+
+
+@contextmanager
+def silenced(
+    deployment: Deployment, command: str, note: Callable[[str], None], most: timedelta = WORK
+) -> Iterator[None]:
+    """Silence the alerts that a restart causes while the block runs, if Alertmanager runs.
+
+    Of one of several engines these are its own alerts: the others answer, and their alerts are sent. The silence ends
+    with a failure of the block, so that its alerts are sent. After a success, or back with the last working settings,
+    it lasts SETTLING longer. A command that measures restarts the engine often: RestartLoop stays silent for as long as
+    it counts those restarts. The silence of a killed command ends with the next command, at the latest after `most`. An
+    Alertmanager that does not answer stops no command.
+    """
+    address = address_of(deployment, ALERTMANAGER)
+    if not address or not _set(address, deployment, command, most, note):
+        yield
+        return
+    longer = timedelta()
+    try:
+        yield
+        longer = SETTLING
+    except RolledBack:
+        longer = SETTLING
+        raise
+    finally:
+        _set(address, deployment, command, longer, note, measured=most > WORK)
+
+
+def _set(
+    address: str,
+    deployment: Deployment,
+    command: str,
+    lasts: timedelta,
+    note: Callable[[str], None],
+    *,
+    measured: bool = False,
+) -> bool:
+    """Replace the silences of commands by one that lasts this long, if at all; return whether Alertmanager answered."""
+    name = deployment.project_name
+    one = "the engine" if deployment.member is None else f"engine {deployment.member}"
+    comment = f"`{command}` restarts {one}"
+    try:
+        with MonitoringApi(address) as api:
+            api.end_silences({DEPLOYMENT: name}, BY_COMMAND)
+            if lasts:
+                api.silence(caused_by_restart(deployment), lasts, BY_COMMAND, comment)
+            if measured:
+                loop = {DEPLOYMENT: name, "alertname": RESTART_LOOP}
+                api.silence(loop, RESTART_WINDOW + SETTLING, AFTER_MEASURING, comment)
+    except (httpx.HTTPError, Invalid) as problem:
+        note(f"Alertmanager does not answer, so alerts are not silenced: {problem}")
+        return False
+    return True
+
+
+def caused_by_restart(deployment: Deployment) -> dict[str, str]:
+    """The labels of an alert that a restart of the deployment, or of one of its engines, causes; as patterns."""
+    caused = [alert for alert in alerts() if alert.by_restart]
+    if deployment.member is None:
+        return {DEPLOYMENT: deployment.project_name, "alertname": "|".join(alert.name for alert in caused)}
+    # the others have no label with the number of an engine
+    own = "|".join(alert.name for alert in caused if not alert.needs)
+    return {DEPLOYMENT: deployment.project_name, "alertname": own, REPLICA: str(deployment.member)}

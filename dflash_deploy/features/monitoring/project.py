@@ -9,11 +9,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any
 
-import httpx
+import yaml
 
 from dflash_deploy import __version__
 from dflash_deploy.assets import asset, asset_text
@@ -21,20 +25,9 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, PUBLIC, not_written, write_if_changed
 from dflash_deploy.door.caddyfile import ROUTER_METRICS_PATH, metrics_path
-from dflash_deploy.errors import BadInput, FileRefused, NotPossible
-from dflash_deploy.features.monitoring.rules import (
-    DEPLOYMENT,
-    FOLDER,
-    SPEEDUP,
-    MonitoringLimits,
-    baseline_file,
-    dumped,
-    limits,
-    limits_file,
-)
-from dflash_deploy.intake.answers import fetch_answer, new_client
+from dflash_deploy.errors import DOCS, BadInput, FileRefused, NotPossible
 from dflash_deploy.intake.files import MIB, read_bytes, read_text, shown
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.operations.bench import plain_speed
 from dflash_deploy.operations.keys import add_key
 from dflash_deploy.plan.replicas import LOOPBACK, router_metrics_port
@@ -143,23 +136,6 @@ def _router(deployment: Deployment, plan: Plan) -> str:
 
 def _door(deployment: Deployment, plan: Plan) -> str:
     return url_of(deployment, plan).removeprefix("http://")
-
-
-def note_older_door(targets: ScrapeTargets, note: Callable[[str], None]) -> None:
-    """Say it if the door that runs is of an earlier version, which does not publish the metrics of its engines."""
-    # earlier versions published no router, and those before them no engine
-    place = targets.router or next(iter(targets.engines), "")
-    if "/" not in place:
-        return
-    # any key: without one the door answers 401 on every path
-    with new_client(trust_env=False, headers={"Authorization": "Bearer none"}, timeout=METRICS_TIMEOUT) as client:
-        try:
-            answer = fetch_answer(client, client.build_request("GET", f"http://{place}"), seconds=METRICS_TIMEOUT)
-        except (httpx.HTTPError, Invalid):
-            # it does not run
-            return
-    if answer.status == httpx.codes.NOT_FOUND:
-        note(f"the door does not publish http://{place}: it is of an earlier version; run `dflash-deploy up`")
 
 
 def limits_of(deployment: Deployment, plan: Plan) -> MonitoringLimits:
@@ -278,7 +254,6 @@ def write_project(
     program wrote, and PreflightRefused if the disk is full.
     """
     targets, ports = scraped(deployment, plan), ports_of(folder)
-    note_older_door(targets, note)
     keys = Deployment.existing(deployment.directory).further_keys
     key = next(key.key for key in keys if key.name == KEY_NAME)
     texts = {
@@ -398,3 +373,113 @@ def _write(path: Path, text: str, mode: int) -> None:
         write_if_changed(path, text, mode=mode)
     except OSError as problem:
         raise not_written(path, problem) from None
+
+
+FOLDER = "monitoring"
+"""The folder of rules and dashboards, beside the package or in the wheel."""
+
+DEPLOYMENT, REPLICA = "deployment", "replica"
+"""Labels of an engine: the name of its deployment, and its number from 1."""
+
+RUNBOOK = f"{DOCS}/reference/alerts.md"
+
+RESTART_LOOP = "RestartLoop"
+RESTARTS, RESTART_WINDOW = 3, timedelta(hours=1)
+"""More restarts than that within this time are a loop; a health check restarts an engine as often within an hour."""
+
+BASELINE, CONCURRENCY = "dflash:baseline:tpot_seconds", "dflash:concurrency"
+"""The series of the baseline, and the one that it reads."""
+
+SPEEDUP = "dflash:speedup_over_plain"
+"""The series that compares an engine with its baseline."""
+
+GIB = 1 << 30
+HOUR = 3600.0
+DAY = 24 * HOUR
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert of `alerts.yaml`. `needs`: what is read besides the engines; empty: the alert is about one engine.
+
+    `by_restart`: a restart of the engine can cause it, so the commands that restart one silence it.
+    """
+
+    name: str
+    needs: str
+    by_restart: bool
+
+
+@cache
+def alerts() -> tuple[Alert, ...]:
+    """All alerts, in the order of the file."""
+    found = ((rule["alert"], rule["annotations"]) for group in _groups("alerts.yaml") for rule in group["rules"])
+    return tuple(Alert(name, said.get("needs", ""), said.get("by_restart") != "no") for name, said in found)
+
+
+@dataclass(frozen=True)
+class MonitoringLimits:
+    """The limits that differ between deployments. `drafts` is 1 if the deployment makes drafts, else 0."""
+
+    queue: int
+    drafts: int
+    ttft_seconds: float = 2.0
+    memory_available_bytes: float = 1.0 * GIB
+    certificate_seconds: float = 7.0 * DAY
+
+
+def limits(*, sequences: int, speculating: bool, unified: bool, private_authority: bool = False) -> MonitoringLimits:
+    """The limits of a deployment that runs `sequences` requests together.
+
+    `private_authority`: no public authority signs its certificate.
+    """
+    return MonitoringLimits(
+        sequences,
+        int(speculating),
+        5.0 if unified else 2.0,
+        4.0 * GIB if unified else 1.0 * GIB,
+        2 * HOUR if private_authority else 7.0 * DAY,
+    )
+
+
+def limits_file(deployment: str, of: MonitoringLimits) -> str:
+    """`limits.yaml`: the limits of a deployment as recording rules."""
+    values = {name: f"{value:.15g}" for name, value in asdict(of).items()}
+    return Template(asset_text(FOLDER, "limits.yaml")).substitute(values, deployment=deployment)
+
+
+def rule_groups(deployment: str, of: MonitoringLimits) -> tuple[dict[str, Any], ...]:
+    """All groups of rules of one deployment: recorded series, alerts, and its limits."""
+    written = parse_packaged_yaml(limits_file(deployment, of))["groups"]
+    return (*_groups("rules.yaml"), *_groups("alerts.yaml"), *written)
+
+
+def _groups(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = parse_packaged_yaml(asset_text(FOLDER, name))["groups"]
+    return found
+
+
+def baseline_file(deployment: str, tpot_seconds: Mapping[int, float]) -> str:
+    """`baseline.yaml`: the time per output token without drafts as a recording rule; without any it has no rule."""
+    rule = {"record": BASELINE, "expr": _expr(deployment, tpot_seconds)} if tpot_seconds else None
+    return dumped({"groups": [{"name": f"dflash-baseline-{deployment}", "rules": [rule]}] if rule else []})
+
+
+def dumped(document: Mapping[str, Any]) -> str:
+    """A document as YAML, with keys in their order."""
+    return yaml.safe_dump(document, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def _expr(deployment: str, tpot_seconds: Mapping[int, float]) -> str:
+    """Lines from point to point: the first time, and the change of slope at each concurrency."""
+    here = f'{CONCURRENCY}{{{DEPLOYMENT}="{deployment}"}}'
+    changes = (f"{change:.6g} * clamp_min({here} - {at}, 0)" for at, change in _bends(tpot_seconds))
+    return " + ".join((f"{tpot_seconds[min(tpot_seconds)]:.6g}", *changes))
+
+
+def _bends(tpot_seconds: Mapping[int, float]) -> Iterator[tuple[int, float]]:
+    """Each concurrency with the change of slope there: below the first and above the last one the line is level."""
+    known = sorted(tpot_seconds.items())
+    slopes = [0.0, *((after - time) / (there - at) for (at, time), (there, after) in pairwise(known)), 0.0]
+    for (at, _), (before, behind) in zip(known, pairwise(slopes), strict=True):
+        yield at, behind - before

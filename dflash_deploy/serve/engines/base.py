@@ -93,8 +93,6 @@ class Engine(ABC):
     """Whether a request for a model that is not served gets a 404 instead of an answer of the served one."""
     step_times: ClassVar[Mapping[str, object]] = {}
     """Fields of a request after which each chunk has the time of its step; empty if all tokens of a step are one."""
-    in_production_stack: ClassVar[bool] = False
-    """Whether the chart of vLLM's production-stack runs it: with its own command, in any image."""
     reports_weights: ClassVar[bool] = False
     """Whether /v1/models names the path of the weights, instead of repeating the served name."""
 

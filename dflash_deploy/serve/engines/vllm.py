@@ -229,7 +229,6 @@ class Vllm(Engine):
     )
     refuses_other_models = True
     reports_weights = True
-    in_production_stack = True
     # asynchronous scheduling, its default
     steps_in_flight = 2
     speculation_budget = True

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.doctor import domain
+from dflash_deploy.doctor import network
 from dflash_deploy.doctor.check import DoctorContext
-from dflash_deploy.doctor.domain import judge_authority, judge_name, judge_port
-from dflash_deploy.doctor.network import HubAnswer
+from dflash_deploy.doctor.network import HubAnswer, judge_authority, judge_name, judge_port
 from dflash_deploy.door.site import site_of
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
@@ -58,7 +57,7 @@ def test_a_port_is_free_taken_or_our_own(taken: int) -> None:
 
 
 def test_a_port_below_1024_may_need_a_capability(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("dflash_deploy.doctor.domain.may_listen_on", lambda host, port: False)
+    monkeypatch.setattr("dflash_deploy.doctor.network.may_listen_on", lambda host, port: False)
     refused = judge_port(Settings.dflash_https_port, free_port(), ours=False)
     assert refused.status == "no"
     # Docker listens as root
@@ -80,17 +79,17 @@ def test_an_authority_is_reached_and_its_date_is_near() -> None:
 def test_without_a_domain_nothing_is_checked() -> None:
     facts = replace(RECORDED["cpu"], cpus=2)
     plan = plan_deployment(facts, Choice(profile="cpu", engine="llamacpp", runtime="native"), load_catalog())
-    assert not list(domain.domain(DoctorContext(facts, plan), plan))
+    assert not list(network.domain(DoctorContext(facts, plan), plan))
 
 
 def test_a_container_has_its_own_caddy_and_docker_may_listen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dflash_deploy.doctor.domain.may_listen_on", lambda host, port: False)
+    monkeypatch.setattr("dflash_deploy.doctor.network.may_listen_on", lambda host, port: False)
     ports = {"DFLASH_HTTPS_PORT": str(free_port()), "DFLASH_HTTP_PORT": str(free_port())}
     edited = {"DFLASH_DOMAIN": "127.0.0.1", **ports}
     for rootless, expected in ((False, "ok"), (True, "no")):
         facts = replace(RECORDED["cpu"], container_engine=replace(DOCKER, rootless=rootless))
         choice = Choice(profile="cpu", engine="llamacpp", runtime="compose", edited=edited)
         plan = plan_deployment(facts, choice, load_catalog())
-        found = {check.name: check.status for check in domain.domain(DoctorContext(facts, plan), plan)}
+        found = {check.name: check.status for check in network.domain(DoctorContext(facts, plan), plan)}
         assert "caddy" not in found
         assert {found[f"port {port}"] for port in ports.values()} == {expected}

@@ -6,7 +6,7 @@ import sys
 from contextlib import closing
 from socket import create_server
 
-from dflash_deploy.doctor import ray_cluster
+from dflash_deploy.doctor import network
 from dflash_deploy.serve.engines.vllm import RAY_CONFIG
 from tests.support.examined import a_plan, a_subject
 
@@ -16,7 +16,7 @@ COPIED = "from vllm.ray.ray_env import get_env_vars_to_copy as copied; print('CO
 def test_a_port_where_nothing_listens_is_not_asked() -> None:
     with closing(create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-    (check,) = ray_cluster.ray_cluster(
+    (check,) = network.ray_cluster(
         a_subject(), a_plan(runtime="native", DISTRIBUTED_EXECUTOR="ray", RAY_ADDRESS=address)
     )
     assert (check.status, check.saw) == ("no", f"nothing listens at RAY_ADDRESS={address}")
@@ -24,7 +24,7 @@ def test_a_port_where_nothing_listens_is_not_asked() -> None:
 
 def test_an_environment_without_ray_is_named() -> None:
     with closing(create_server(("127.0.0.1", 0))) as head:
-        (check,) = ray_cluster.ray_cluster(
+        (check,) = network.ray_cluster(
             a_subject(),
             a_plan(runtime="native", DISTRIBUTED_EXECUTOR="ray", RAY_ADDRESS=f"127.0.0.1:{head.getsockname()[1]}"),
         )

@@ -11,7 +11,7 @@ from h2.connection import H2Connection
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.doctor.check import Check, DoctorContext
-from dflash_deploy.doctor.traces import traces
+from dflash_deploy.doctor.network import traces
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import RECORDED

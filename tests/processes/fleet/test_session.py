@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import HostNotTrusted, HostUnfit, HostUnreachable, Interrupted
-from dflash_deploy.features.fleet.each import failure_of_all, on_each
 from dflash_deploy.features.fleet.file import Fleet, FleetHost
+from dflash_deploy.features.fleet.settings import failure_of_all, on_each
 from dflash_deploy.features.fleet.ssh import MOST_MESSAGES, Calls, Session
 
 HOST = FleetHost(name="a", address="x")

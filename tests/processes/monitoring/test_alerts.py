@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
-from dflash_deploy.features.monitoring.rules import BASELINE, alerts
+from dflash_deploy.features.monitoring.project import BASELINE, alerts
 from tests.support.commands import run_command
 from tests.support.debian import program
 from tests.support.promtool import (

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from dflash_deploy.features.export.readme import KEYS, plain_lines
+from dflash_deploy.features.export.folder import KEYS, plain_lines
 
 
 def test_each_way_to_write_a_key_becomes_a_plain_line(tmp_path: Path) -> None:

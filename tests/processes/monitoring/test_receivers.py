@@ -14,14 +14,12 @@ import pytest
 
 from dflash_deploy.assets import asset_text
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.journal import record
 from dflash_deploy.errors import EngineNotReady, RolledBack
 from dflash_deploy.features.monitoring import monitoring_folder
-from dflash_deploy.features.monitoring.project import ALERTMANAGER_FILE
-from dflash_deploy.features.monitoring.rules import RESTART_WINDOW
-from dflash_deploy.features.monitoring.silences import SETTLING, list_silences
+from dflash_deploy.features.monitoring.operations import SETTLING
+from dflash_deploy.features.monitoring.project import ALERTMANAGER_FILE, RESTART_WINDOW
 from dflash_deploy.operations.reporter import SILENT
-from dflash_deploy.operations.work import engine_work
+from dflash_deploy.operations.work import MEASURING, engine_work
 from tests.support.cli import initialise
 from tests.support.mail import MailServer, mail_server
 from tests.support.monitored import monitor, watched
@@ -106,13 +104,15 @@ def test_a_test_alert_reaches_every_receiver_with_its_key(monitored: Path, poste
     assert "Command: dflash-deploy monitor status" in text.get_content()
 
 
-@pytest.fixture
-def silent(monitored: Path) -> Iterator[Path]:
-    """The deployment without silences, before and after."""
-    monitor("silence", "--end", at=monitored).succeeded()
-    yield monitored
-    monitor("silence", "--end", at=monitored).succeeded()
-    assert not list_silences(monitored).silences
+def silences(directory: Path) -> list[tuple[str, timedelta]]:
+    """The comment of each silence in force, and how long it lasts from now on."""
+    address = monitor("status", "--json", at=directory).succeeded().document["data"]["alertmanager"]
+    found = httpx.get(f"{address}/api/v2/silences", timeout=HANGS).json()
+    return [
+        (one["comment"], datetime.fromisoformat(one["endsAt"]) - datetime.now(UTC))
+        for one in found
+        if one["status"]["state"] == "active"
+    ]
 
 
 def suppressed(directory: Path, name: str, **further: str) -> bool:
@@ -126,68 +126,44 @@ def suppressed(directory: Path, name: str, **further: str) -> bool:
     return states == {"suppressed"}
 
 
-def test_named_alerts_are_silenced_and_others_are_not(silent: Path) -> None:
-    ran = monitor("silence", "QueueGrows", "KVCacheFull", "--for", "2h", "--json", at=silent).succeeded()
-    (made,) = ran.document["data"]["silences"]
-    assert made["alerts"] == ["QueueGrows", "KVCacheFull"]
-    lasts = datetime.fromisoformat(made["until"]) - datetime.now(UTC)
-    assert timedelta(hours=1) < lasts <= timedelta(hours=2)
-    assert suppressed(silent, "QueueGrows")
-    assert not suppressed(silent, "Preemptions")
-    assert "QueueGrows, KVCacheFull (asked)" in monitor("silence", at=silent).succeeded().out
-    assert monitor("silence", "--end", "--json", at=silent).succeeded().document["data"] == {"silences": [], "ended": 1}
-    assert not suppressed(silent, "QueueGrows")
+def test_a_command_that_restarts_the_engine_silences_what_that_causes(monitored: Path) -> None:
+    for _ in range(2):
+        # the second one ends what the first one left
+        with engine_work(Deployment(monitored), "restart", SILENT):
+            assert suppressed(monitored, "EngineDown")
+            assert suppressed(monitored, "RestartLoop")
+            # the machine is not what restarts
+            assert not suppressed(monitored, "GPUHot")
+    ((comment, lasts),) = silences(monitored)
+    assert comment == "`restart` restarts the engine"
+    assert timedelta() < lasts <= SETTLING
 
 
-def test_a_test_alert_passes_a_silence_of_all_alerts(silent: Path) -> None:
-    monitor("silence", "--for", "1h", "--comment", "a new disk", at=silent).succeeded()
-    assert suppressed(silent, "Preemptions")
-    monitor("test", at=silent).succeeded()
-
-
-def test_a_command_that_restarts_the_engine_silences_what_that_causes(silent: Path) -> None:
-    with engine_work(Deployment(silent), "restart", SILENT):
-        assert suppressed(silent, "EngineDown")
-        # the machine is not what restarts
-        assert not suppressed(silent, "GPUHot")
-    (left,) = list_silences(silent).silences
-    assert left.comment == "`restart` restarts the engine"
-    assert timedelta() < left.ends - datetime.now(UTC) <= SETTLING
-
-
-def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only(silent: Path) -> None:
-    with engine_work(Deployment(silent).replica(2), "bench", SILENT):
-        assert suppressed(silent, "EngineDown", replica="2")
-        assert not suppressed(silent, "EngineDown", replica="1")
+def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only(monitored: Path) -> None:
+    with engine_work(Deployment(monitored).replica(2), "restart", SILENT):
+        assert suppressed(monitored, "EngineDown", replica="2")
+        assert not suppressed(monitored, "EngineDown", replica="1")
         # the other engines answer
-        assert not suppressed(silent, "RouterNoEngine")
-        assert list_silences(silent).silences[0].comment == "`bench` restarts engine 2"
+        assert not suppressed(monitored, "RouterNoEngine")
+        assert [comment for comment, _ in silences(monitored)] == ["`restart` restarts engine 2"]
 
 
-def test_restarts_of_commands_are_no_loop_for_as_long_as_the_alert_counts_them(silent: Path) -> None:
-    one = Deployment(silent)
-    (one.state / "journal.jsonl").unlink(missing_ok=True)
-    for command in ("up", "restart", "restart"):
-        record(one, "ready", command, "an answer after 2 s")
-    with engine_work(one, "restart", SILENT):
-        assert suppressed(silent, "RestartLoop")
-    # three are not a loop yet
-    assert [made.ends - datetime.now(UTC) <= SETTLING for made in list_silences(silent).silences] == [True]
-    for command in ("tune", "restart"):
-        with pytest.raises(EngineNotReady), engine_work(one, command, SILENT):
-            raise EngineNotReady("no", hint="yes")
-        # the failure is an alert, the restarts before it are not
-        (left,) = list_silences(silent).silences
-        assert left.alerts == ("RestartLoop",)
-        assert RESTART_WINDOW < left.ends - datetime.now(UTC) <= RESTART_WINDOW + SETTLING
-    (one.state / "journal.jsonl").unlink()
-
-
-def test_a_failure_ends_the_silence_of_its_command(silent: Path) -> None:
-    with pytest.raises(EngineNotReady), engine_work(Deployment(silent), "up", SILENT):
+def test_a_failure_ends_the_silence_of_its_command(monitored: Path) -> None:
+    with pytest.raises(EngineNotReady), engine_work(Deployment(monitored), "up", SILENT):
         raise EngineNotReady("no", hint="yes")
-    assert not list_silences(silent).silences
+    assert not silences(monitored)
     # the last good settings run, and Prometheus has yet to see it
-    with pytest.raises(RolledBack), engine_work(Deployment(silent), "up", SILENT):
+    with pytest.raises(RolledBack), engine_work(Deployment(monitored), "up", SILENT):
         raise RolledBack("no", hint="yes")
-    assert list_silences(silent).silences
+    assert silences(monitored)
+
+
+def test_restarts_of_a_command_that_measures_are_no_loop_while_the_alert_counts_them(monitored: Path) -> None:
+    with pytest.raises(EngineNotReady), engine_work(Deployment(monitored), "tune", SILENT, MEASURING):
+        raise EngineNotReady("no", hint="yes")
+    # the failure is an alert, the restarts before it are not
+    assert not suppressed(monitored, "EngineDown")
+    with engine_work(Deployment(monitored), "up", SILENT):
+        pass
+    assert suppressed(monitored, "RestartLoop")
+    assert max(lasts for _, lasts in silences(monitored)) > RESTART_WINDOW

@@ -14,7 +14,6 @@ READING = {
     "connect",
     "doctor",
     "explain",
-    "export test",
     "fleet facts",
     "fleet keys usage",
     "fleet logs",

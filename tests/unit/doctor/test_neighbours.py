@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.doctor import neighbours
-from dflash_deploy.doctor.neighbours import Policy, forward_policy, judge_neighbours
+from dflash_deploy.doctor import container
+from dflash_deploy.doctor.container import Policy, forward_policy, judge_neighbours
 from dflash_deploy.host.ask import CommandOutput
 from dflash_deploy.plan.result import Plan
 from tests.support.examined import NVIDIA_DOCKER, a_machine, a_plan, a_subject, only
@@ -27,7 +27,7 @@ def several(runtime: str = "compose") -> Plan:
 def test_the_policy_is_the_first_line_of_the_chain(
     printed: str, policy: Policy | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "ask", lambda *_, **__: CommandOutput(printed))
+    monkeypatch.setattr(container, "ask", lambda *_, **__: CommandOutput(printed))
     assert forward_policy() == policy
 
 
@@ -60,12 +60,12 @@ def test_an_older_docker_relies_on_the_policy(policy: Policy | None, status: str
 def test_only_where_it_matters_the_policy_is_read(
     docker: dict[str, Any], asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neighbours, "forward_policy", lambda: "ACCEPT")
+    monkeypatch.setattr(container, "forward_policy", lambda: "ACCEPT")
     engine = replace(NVIDIA_DOCKER, **docker)
-    check = only(neighbours.neighbours, a_subject(facts=a_machine(engine=engine), plan=several()))
+    check = only(container.neighbours, a_subject(facts=a_machine(engine=engine), plan=several()))
     assert check.status == ("warning" if asked else "ok")
 
 
 def test_one_engine_or_processes_have_no_router_in_a_container() -> None:
-    assert list(neighbours.neighbours(a_subject(), a_plan())) == []
-    assert list(neighbours.neighbours(a_subject(), several("native"))) == []
+    assert list(container.neighbours(a_subject(), a_plan())) == []
+    assert list(container.neighbours(a_subject(), several("native"))) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dflash_deploy.doctor import ray_cluster
-from dflash_deploy.doctor.ray_cluster import judge_cluster
+from dflash_deploy.doctor import network
+from dflash_deploy.doctor.network import judge_cluster
 from dflash_deploy.intake.documents import EngineAnswer
 from dflash_deploy.plan.result import Plan
 from tests.support.examined import a_plan, a_subject
@@ -40,4 +40,4 @@ def test_the_answer_of_a_cluster(answered: EngineAnswer | None, status: str, sai
 
 
 def test_nothing_is_asked_without_ray() -> None:
-    assert list(ray_cluster.ray_cluster(a_subject(), a_plan())) == []
+    assert list(network.ray_cluster(a_subject(), a_plan())) == []

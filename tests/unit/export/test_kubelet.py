@@ -8,19 +8,17 @@ import pytest
 
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.pull import pull_objects
 from tests.support.kubelet.fields import UnknownField
 from tests.support.kubelet.spec import ARCHITECTURES, cpus, read_pod, size
 from tests.support.manifests import plan_for, pod_of, source_for
 
 CLAIM = Cluster(name="vision", replicas=2, weights="claim")
-SOURCE = source_for(plan_for("cpu"), weights_bytes=1, pull_files={"dflash.lock": "{}"})
+SOURCE = source_for(plan_for("cpu"), weights_bytes=1)
 PODS = {
     "engine": pod_of(objects(SOURCE, CLAIM)["deployment.yaml"]),
     "engine of one": pod_of(objects(SOURCE, Cluster())["deployment.yaml"]),
     "engine with a GPU": pod_of(objects(source_for(plan_for("h100", "sglang")), Cluster())["deployment.yaml"]),
     "router": pod_of(router_objects(SOURCE, CLAIM)["router.yaml"]),
-    "pull": pod_of(pull_objects(SOURCE, CLAIM)["job.yaml"]),
     "loader": loader(SOURCE, CLAIM)["spec"],
 }
 

@@ -7,8 +7,7 @@ from jsonschema import ValidationError
 
 from dflash_deploy.assets import asset_text
 from dflash_deploy.features.export.cluster import Cluster
-from dflash_deploy.features.export.monitored import monitoring_objects
-from dflash_deploy.features.export.objects import objects, router_objects
+from dflash_deploy.features.export.objects import monitoring_objects, objects, router_objects
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from tests.support.manifests import VERSIONS, plan_for, source_for, validated
 

@@ -11,7 +11,6 @@ from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.folder import folder
 from dflash_deploy.features.export.objects import loader, objects, router_objects
 from dflash_deploy.features.export.pods import quantity
-from dflash_deploy.features.export.pull import pull_objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for
@@ -80,13 +79,6 @@ def test_parallelism_without_a_number_is_refused(extra: str) -> None:
         folder(with_extra(plan_for("rtx-3090-x2", "vllm-0.33"), extra), Cluster())
 
 
-def test_data_parallelism_over_several_nodes_is_refused() -> None:
-    source = with_extra(plan_for("dgx-spark-x2", master_addr="10.0.0.1"), "--data-parallel-size 2")
-    with pytest.raises(NotPossible, match="data parallelism over several nodes") as refused:
-        folder(source, Cluster())
-    assert "--replicas 2" in refused.value.hint
-
-
 def with_extra(plan: Plan, extra: str) -> ExportSource:
     settings = Settings({**plan.values, Settings.extra_args.name: extra})
     return source_for(replace(plan, settings=settings))
@@ -95,12 +87,12 @@ def with_extra(plan: Plan, extra: str) -> ExportSource:
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_every_container_asks_for_processor_and_memory(cluster: Cluster) -> None:
     """Without both, Kubernetes evicts a pod first."""
-    source = source_for(plan_for("h100"), weights_bytes=1, pull_files={"dflash.lock": "1"})
-    made = {**objects(source, cluster), **router_objects(source, cluster), **pull_objects(source, cluster)}
-    pods = [pod_of(one) for one in made.values() if one["kind"] in {"Deployment", "Job"}]
+    source = source_for(plan_for("h100"), weights_bytes=1)
+    made = {**objects(source, cluster), **router_objects(source, cluster)}
+    pods = [pod_of(one) for one in made.values() if one["kind"] == "Deployment"]
     pods.append(loader(source, cluster)["spec"])
     names = {container["name"] for pod in pods for container in pod["containers"]}
-    assert names == {"engine", "router", "door", "pull", "loader"}
+    assert names == {"engine", "router", "door", "loader"}
     for container in (container for pod in pods for container in pod["containers"]):
         asked = container["resources"]["requests"]
         assert re.fullmatch(r"[1-9]\d*m?", asked["cpu"])

@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.errors import DeployError, HostNotTrusted, HostUnfit, HostUnreachable
-from dflash_deploy.features.fleet.each import PAUSE, TRIES, ask_again
+from dflash_deploy.features.fleet.settings import PAUSE, TRIES, ask_again
 
 LOST = HostUnreachable("a: lost", hint="x")
 

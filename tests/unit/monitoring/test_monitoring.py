@@ -12,18 +12,21 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as sdk
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.features.monitoring.project import KEY_FILE, PORTS, ScrapeTargets, prometheus_file
-from dflash_deploy.features.monitoring.rules import (
+from dflash_deploy.features.monitoring.project import (
     BASELINE,
     CONCURRENCY,
+    KEY_FILE,
+    PORTS,
     RESTART_LOOP,
     RESTART_WINDOW,
     RESTARTS,
     RUNBOOK,
+    ScrapeTargets,
     alerts,
     baseline_file,
     limits,
     limits_file,
+    prometheus_file,
 )
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.started import start_time, with_start_time

@@ -14,8 +14,7 @@ from dflash_deploy.assets import asset
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair, WeightsMissing
 from dflash_deploy.intake.web import fetch_text
-from dflash_deploy.operations import described
-from dflash_deploy.operations import plan
+from dflash_deploy.operations import described, plan
 from dflash_deploy.operations.described import add, entry_at, with_models
 from dflash_deploy.operations.plan import init
 from dflash_deploy.plan.result import Choice

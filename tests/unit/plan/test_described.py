@@ -1,5 +1,6 @@
 """Entries of models that the catalog does not have, from config.json and GGUF headers."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,6 @@ from dflash_deploy.catalog.load import load_catalog, load_dialects
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan.described import FoundModel, describe, dialect_of, quantisation_of
-
-ROOT = Path(__file__).parents[3]
 
 
 def read(value: Any) -> Any:

