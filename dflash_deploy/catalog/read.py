@@ -235,8 +235,7 @@ Quantisation = Literal[
 
 `nvfp4-modelopt` is ModelOpt's `quant_algo: NVFP4`, `nvfp4-awq` its `NVFP4_AWQ` with `pre_quant_scale`, and
 `nvfp4-compressed-tensors` llm-compressor's `nvfp4-pack-quantized`: three formats that need three loaders.
-`mixed-modelopt` is ModelOpt's `MIXED_PRECISION`; `int4-` and `int8-compressed-tensors` are `pack-quantized` and
-`int-quantized`.
+`mixed-modelopt` is ModelOpt's `MIXED_PRECISION`; `int4-compressed-tensors` is `pack-quantized`.
 """
 
 
