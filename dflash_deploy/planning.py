@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import read_entry
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.deployment.upgrading import planned_before
 from dflash_deploy.errors import DeployError, FileRefused, SettingsRefused
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.plan.command import in_home
@@ -65,8 +70,16 @@ def make_plan(
 
 
 def catalog_for(deployment: Deployment | None) -> Catalog:
-    """The catalog with the deployment's own entry, and that of an upgrade, if it has them. Raises CatalogRefused."""
+    """The catalog with the entries of a deployment: its own model, that of an upgrade, and its engine release.
+
+    A release of the catalog replaces the deployment's. Raises CatalogRefused.
+    """
     catalog = load_catalog()
+    kept = planned_before(deployment) if deployment else None
+    if kept is not None and kept.release.get("name") not in catalog.engines:
+        # one that this program cannot read is missing, as without it
+        with suppress(ValidationError):
+            catalog = catalog.with_release(EngineRelease.model_validate(kept.release))
     for entry in (deployment.entry, deployment.next_entry) if deployment else ():
         if entry.is_file():
             catalog = catalog.with_family(read_entry(entry, Family))

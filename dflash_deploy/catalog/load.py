@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -115,6 +116,16 @@ class Catalog:
         """The catalog with one more family, whose models replace those of the same name."""
         added = {target.name: ModelPair(family, target) for target in family.targets}
         return replace(self, pairs={**self.pairs, **added})
+
+    def with_release(self, release: EngineRelease) -> Catalog:
+        """The catalog with one more release, last on the profiles that offer one of its engine, with its settings."""
+        profiles = dict(self.profiles)
+        for name, profile in profiles.items():
+            like = (one for one in profile.engines if self.engines[one.release].engine == release.engine)
+            for one in islice(like, 1):
+                added = one.model_copy(update={"release": release.name})
+                profiles[name] = profile.model_copy(update={"engines": [*profile.engines, added]})
+        return replace(self, profiles=profiles, engines={**self.engines, release.name: release})
 
     def engine(self, name: str) -> EngineRelease:
         """The engine release of that name. Raises UnknownEngine with a hint that suggests the closest name."""

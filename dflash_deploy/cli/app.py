@@ -50,7 +50,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "down": (f"{PACKAGE}.down", "Stop and remove the engine."),
         "run": (f"{PACKAGE}.run", "Start the deployment and stay in the foreground."),
         "set": (f"{PACKAGE}.set", "Change settings of .env, or list what can be set."),
-        "upgrade": (f"{PACKAGE}.upgrade", "Move to newer settings, test and measure them, and keep them or go back."),
+        "upgrade": (f"{PACKAGE}.upgrade", "Move to newer settings, test and measure them, or go back."),
         "restart": (f"{PACKAGE}.rollback", "Stop the engine and start it with the settings of .env."),
         "rollback": (f"{PACKAGE}.rollback", "Restore the settings of the last good start, and start them."),
     },

@@ -45,7 +45,7 @@ def upgrade(
     patience: Patience = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Move to newer settings, test and measure them, and keep them or go back.
+    """Move to newer settings, test and measure them, or go back.
 
     Your own settings stay. After Ctrl-C or a power cut the same command continues.
     """

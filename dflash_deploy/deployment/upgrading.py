@@ -38,7 +38,8 @@ def planned_settings(plan: Plan) -> PlannedSettings:
     }
     pair = next(one.origin for one in plan.decisions if one.name == Settings.dflash_pair.name)
     recipe = pair.removeprefix(_RECIPE) if pair.startswith(_RECIPE) else ""
-    return PlannedSettings(program=__version__, recipe=recipe, values=chosen)
+    release = plan.engine.model_dump(mode="json", exclude_defaults=True)
+    return PlannedSettings(program=__version__, recipe=recipe, release=release, values=chosen)
 
 
 def remember_planned(deployment: Deployment, planned: PlannedSettings) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, RootModel, ValidationError
 
@@ -100,11 +100,13 @@ Value = Annotated[str, Field(max_length=32 * 1024)]
 class PlannedSettings(Document):
     """`.dflash/planned.json`: the settings that the program chose for `.env`, without those that the user chose.
 
-    `program` is the version that wrote it, `recipe` the recipe that was asked for.
+    `program` is the version that wrote it, `recipe` the recipe that was asked for, `release` the catalog's entry of the
+    engine release: a later program may not have it.
     """
 
     program: Name
     recipe: Name = ""
+    release: dict[str, Any] = {}
     values: Annotated[dict[Name, Value], Field(max_length=1000)]
 
 

@@ -66,7 +66,8 @@ from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Choice, Plan
-from dflash_deploy.planning import catalog_for, make_plan, plan_of
+from dflash_deploy.planning import catalog_for, make_plan, plan_of, plan_to_stop
+from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP, OFF
@@ -606,6 +607,9 @@ class _Trial:
             raise
         except DeployError as second:
             then = f".env has the old settings, which do not start: {second.message}"
+            with suppress(DeployError):
+                # the new ones may still run
+                runtime_for(deployment, plan_to_stop(deployment)).halt()
         settle_upgrade(deployment, state, kept=False)
         record(deployment, "rolled-back", "upgrade", f"{state.why}; {then}")
         failed.message = f"{state.why}; {then}"

@@ -36,7 +36,7 @@ def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="error",
         message=f"{field}={name}, but {Settings.model_host_path} is named after {plan.weights_of[0]}",
         why="memory, parsers and rules are those of one model, and the engine serves another",
-        fix=f"write {field}={plan.weights_of[0]}, or run `dflash-deploy init --force --model {name}`",
+        fix=f"write {field}={plan.weights_of[0]}, or run `dflash-deploy models use {name}`",
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.upgrading import (
     differences,
@@ -15,11 +16,13 @@ from dflash_deploy.deployment.upgrading import (
     settle_upgrade,
     unfinished_upgrade,
 )
-from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused, SettingsRefused
+from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused, SettingsRefused, UnknownEngine
 from dflash_deploy.intake.documents import PlannedSettings, UpgradeState
+from dflash_deploy.operations import plan
 from dflash_deploy.operations.plan import init
 from dflash_deploy.operations.upgrade import Upgraded, Wish, look, merged_arguments, newest, slower, upgrade
 from dflash_deploy.plan.result import Choice
+from dflash_deploy.planning import catalog_for, plan_of
 from tests.support.cli import edit_env
 from tests.support.machines import MACHINES
 
@@ -28,7 +31,8 @@ VLLM = load_catalog().engines["vllm-0.33"]
 
 @pytest.fixture
 def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(planning, "read_facts", lambda: MACHINES["h100"])
+    for module in (planning, plan):
+        monkeypatch.setattr(module, "read_facts", lambda: MACHINES["h100"])
     init(tmp_path, Choice(profile="h100", runtime="compose", port=9000, models_dir=Path("/srv/weights")))
     return tmp_path
 
@@ -69,6 +73,29 @@ def test_a_release_that_the_catalog_no_longer_has_is_replaced_by_the_newest_of_i
     assert names(found)["DFLASH_ENGINE"] == ("vllm-0.31", "vllm-0.33")
     assert names(found)["DFLASH_BASE_IMAGE"][0] == "vllm/vllm-openai:v0.31.0"
     assert names(found).keys() == {"DFLASH_ENGINE", "DFLASH_BASE_IMAGE"}
+    with pytest.raises(UnknownEngine):
+        plan_of(Deployment(box))
+
+
+@pytest.mark.parametrize("release", load_catalog().engines.values(), ids=lambda release: release.name)
+def test_a_deployment_keeps_the_release_that_it_was_written_for(release: EngineRelease, tmp_path: Path) -> None:
+    name = f"{release.name}.0"
+    kept = release.model_copy(update={"name": name}).model_dump(mode="json", exclude_defaults=True)
+    remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=kept, values={}))
+    known = catalog_for(Deployment(tmp_path)).engines[name]
+    assert known == release.model_copy(update={"name": name})
+    remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release={"name": name}, values={}))
+    assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
+
+
+def test_the_way_back_can_be_planned_after_its_release_left_the_catalog(box: Path) -> None:
+    kept = VLLM.model_copy(update={"name": "vllm-0.31", "version": "0.31.0"}).model_dump(mode="json")
+    edit_env(box, DFLASH_ENGINE="vllm-0.31")
+    known = planned_before(Deployment(box))
+    assert known is not None
+    remember_planned(Deployment(box), known.model_copy(update={"release": kept}))
+    assert plan_of(Deployment(box)).engine.name == "vllm-0.31"
+    assert names(look(box)) == {"DFLASH_ENGINE": ("vllm-0.31", "vllm-0.33")}
 
 
 def test_without_a_record_of_what_was_planned_an_unknown_value_is_the_users(box: Path) -> None:
