@@ -87,7 +87,7 @@ def stage_cells(one: Stage) -> tuple[str, ...]:
         f"{one.at:,}",
         {True: "on", False: "off", None: "?"}[one.drafter],
         text(one.prompt_tokens, ",.0f"),
-        text(one.cached_share, ".0%"),
+        "-" if one.cached_share is None else f"{100 * one.cached_share:.0f} %",
         f"{text(one.ttft_ms, ',.0f')} / {text(one.ttft_p95_ms, ',.0f')}",
         text(one.tokens_per_s, ".1f"),
         text(one.speedup, ".2f"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from random import Random
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.bench.workload import Limits
@@ -116,14 +117,17 @@ def characters_per_token(endpoint: Endpoint) -> float:
 
 
 class AgentConversation:
-    """One agent: what it sends in each turn, given what it got before. `agent` counts from 0."""
+    """One agent: what it sends in each turn, given what it got before. `agent` counts from 0.
 
-    def __init__(self, shape: AgentShape, seed: str, agent: int, characters: float) -> None:
+    `session` begins its texts, and no seed decides it: else a run would find the last one in the prefix cache.
+    """
+
+    def __init__(self, shape: AgentShape, seed: str, agent: int, characters: float, session: str = "") -> None:
         self._shape, self._characters, self._seed = shape, characters, f"{seed} {agent}"
         self._random = Random(self._seed)  # noqa: S311 - the same in each run
         tools = text_of("tools", seed, int(shape.system * characters))
         self.messages: list[Mapping[str, object]] = [
-            {"role": "system", "content": f"{_words()['system']}\n\n# Tools\n{tools}"}
+            {"role": "system", "content": f"Session {session}. {_words()['system']}\n\n# Tools\n{tools}"}
         ]
         self._known, self.turn = shape.system, 0
         parts = [self._random.uniform(0.75, 1.25) for _ in range(shape.turns)]
@@ -196,7 +200,8 @@ class AgentLoad:
 
     def conversations(self, seed: str) -> list[AgentConversation]:
         """A new conversation of each agent, with a system prompt that all share."""
-        return [AgentConversation(self.shape, seed, agent, self.characters) for agent in range(self.agents)]
+        session = token_hex(4)
+        return [AgentConversation(self.shape, seed, agent, self.characters, session) for agent in range(self.agents)]
 
     async def ask(self, session: aiohttp.ClientSession, one: AgentConversation) -> TimedCompletion:
         """Wait as long as a tool runs, then send the next request of a conversation."""

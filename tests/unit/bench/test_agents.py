@@ -54,6 +54,15 @@ def test_each_turn_begins_with_all_of_the_turn_before_and_agents_share_only_thei
     assert not any(isinstance(one["content"], list) for one in second[-1])
 
 
+def test_two_runs_differ_only_in_their_session() -> None:
+    shape = shape_for(4096, 3, 64, pictures=False)
+    runs = [AgentConversation(shape, "seed", 0, CHARACTERS, session) for session in ("1a", "2b")]
+    first, second = (str(one.body("m", Limits())["messages"]) for one in runs)
+    # from the beginning: a prefix cache keeps nothing of it
+    assert first.index("1a") < 80
+    assert first.replace("1a", "2b") == second
+
+
 def test_a_turn_that_failed_is_not_part_of_the_history() -> None:
     one = AgentConversation(shape_for(4096, 3, 64, pictures=False), "seed", 0, CHARACTERS)
     one.body("m", Limits())
