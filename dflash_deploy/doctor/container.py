@@ -1,4 +1,4 @@
-"""What runs the engine: Docker with Compose and GPUs, or the engine installed on this machine."""
+"""What runs the engine: Docker with Compose, GPUs and closed ports, or the engine installed on this machine."""
 
 from __future__ import annotations
 

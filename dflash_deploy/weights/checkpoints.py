@@ -1,4 +1,4 @@
-"""Metadata of weights on disk and on the Hugging Face Hub, for the rules that check a plan."""
+"""Metadata of weights on disk and on the Hugging Face Hub, for the rules that check a plan before a download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kustomize folder: the text of each of its files.
+"""The kustomize folder: the text of each of its files, and the READMEs of both exports from the templates in `readme/`.
 
 Programs in Go, such as kubectl, kustomize, helm and Compose, read more YAML texts as numbers than PyYAML. Without
 quotes, kustomize makes a number of a setting such as `1e6` or `08`, and Kubernetes refuses the ConfigMap. Compose

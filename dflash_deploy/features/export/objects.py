@@ -1,7 +1,7 @@
 """The objects of the folder's base for Kubernetes, and the router in front of several engines.
 
 The router is SMG and the door in one pod. Its objects limit which pods it may reach, and what it may request of
-Kubernetes.
+Kubernetes. The folder `monitoring/` has what the Prometheus Operator reads engines and alerts from.
 """
 
 from __future__ import annotations

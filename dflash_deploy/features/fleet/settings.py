@@ -1,7 +1,8 @@
-"""The common parts of all `fleet` commands: the open fleet, results by host, and settings carried to a host.
+"""The common parts of all `fleet` commands: the open fleet, work on all hosts at once, results, and settings of a host.
 
 A fleet is a deployment directory with a `fleet.yaml` beside its `.env`. Its settings, its lock and its keys are written
-into the deployment directory of a host.
+into the deployment directory of a host. A question to a host is repeated before its answer is judged: one lost
+connection is not a lost host.
 """
 
 from __future__ import annotations

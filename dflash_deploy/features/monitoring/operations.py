@@ -1,6 +1,7 @@
 """`monitor up`, `down`, `status`, `test` and `export`: Prometheus, Alertmanager and Grafana beside a deployment.
 
 They are a Compose project in the state of the deployment. Their APIs are on 127.0.0.1, at the ports of its `.env`.
+A command that restarts the engine silences the alerts that this causes.
 """
 
 from __future__ import annotations

@@ -2,6 +2,11 @@
 
 `monitoring/` has the files that are the same for every deployment. Those for one are written here: `prometheus.yml`,
 the limits, the baseline, what blackbox exporter trusts, and `.env` with the ports and profiles of the project.
+
+`rules.yaml` records series with the same names for all engines, and `alerts.yaml` compares them with limits. The limits
+of one deployment are recording rules too, and so is its baseline: its time per output token without speculative
+decoding, which `bench --baseline` measures at some concurrencies. Between two of them it is on the line through both,
+beyond them it is the nearest one.
 """
 
 from __future__ import annotations
