@@ -14,7 +14,7 @@ from tools.reference.markdown import GENERATED, code, joined
 
 _HEAD = f"""# Commands
 
-`dflash-deploy help COMMAND` prints the same. An option of an earlier command is only named, and two options are left
+`dflash-deploy COMMAND --help` prints the same. An option of an earlier command is only named, and two options are left
 out. A command works on the deployment in the current directory, or in `--dir DIR`. A command that reports has `--json`:
 exactly one [document](json.md) on standard output. All commands share the [exit codes](exit-codes.md).
 `dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
