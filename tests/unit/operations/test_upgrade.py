@@ -80,8 +80,9 @@ def test_a_deployment_keeps_the_release_that_it_was_written_for(tmp_path: Path) 
         kept = older.model_dump(mode="json", exclude_defaults=True)
         remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=kept, values={}))
         assert catalog_for(Deployment(tmp_path)).engines[older.name] == older
-    remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release={"name": "damaged"}, values={}))
-    assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
+    for damaged in ({"name": "damaged"}, {"name": []}, {}):
+        remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=damaged, values={}))
+        assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
 
 
 def test_the_way_back_can_be_planned_after_its_release_left_the_catalog(box: Path) -> None:
