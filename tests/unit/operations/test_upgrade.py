@@ -80,7 +80,8 @@ def test_a_deployment_keeps_the_release_that_it_was_written_for(tmp_path: Path) 
         kept = older.model_dump(mode="json", exclude_defaults=True)
         remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=kept, values={}))
         assert catalog_for(Deployment(tmp_path)).engines[older.name] == older
-    for damaged in ({"name": "damaged"}, {"name": []}, {}):
+    damages: tuple[dict[str, object], ...] = ({"name": "damaged"}, {"name": []}, {})
+    for damaged in damages:
         remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=damaged, values={}))
         assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
 
