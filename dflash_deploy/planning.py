@@ -76,7 +76,7 @@ def catalog_for(deployment: Deployment | None) -> Catalog:
     """
     catalog = load_catalog()
     kept = planned_before(deployment) if deployment else None
-    if kept is not None and kept.release.get("name") not in catalog.engines:
+    if kept is not None and str(kept.release.get("name")) not in catalog.engines:
         # one that this program cannot read is missing, as without it
         with suppress(ValidationError):
             catalog = catalog.with_release(EngineRelease.model_validate(kept.release))

@@ -6,7 +6,6 @@ import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.upgrading import (
     differences,
@@ -77,15 +76,16 @@ def test_a_release_that_the_catalog_no_longer_has_is_replaced_by_the_newest_of_i
         plan_of(Deployment(box))
 
 
-@pytest.mark.parametrize("release", load_catalog().engines.values(), ids=lambda release: release.name)
-def test_a_deployment_keeps_the_release_that_it_was_written_for(release: EngineRelease, tmp_path: Path) -> None:
-    name = f"{release.name}.0"
-    kept = release.model_copy(update={"name": name}).model_dump(mode="json", exclude_defaults=True)
-    remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=kept, values={}))
-    known = catalog_for(Deployment(tmp_path)).engines[name]
-    assert known == release.model_copy(update={"name": name})
-    remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release={"name": name}, values={}))
-    assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
+def test_a_deployment_keeps_the_release_that_it_was_written_for(tmp_path: Path) -> None:
+    for release in load_catalog().engines.values():
+        older = release.model_copy(update={"name": f"{release.name}.0"})
+        kept = older.model_dump(mode="json", exclude_defaults=True)
+        remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=kept, values={}))
+        assert catalog_for(Deployment(tmp_path)).engines[older.name] == older
+    damages: tuple[dict[str, object], ...] = ({"name": "damaged"}, {"name": []}, {})
+    for damaged in damages:
+        remember_planned(Deployment(tmp_path), PlannedSettings(program="0.0.9", release=damaged, values={}))
+        assert catalog_for(Deployment(tmp_path)).engines == load_catalog().engines
 
 
 def test_the_way_back_can_be_planned_after_its_release_left_the_catalog(box: Path) -> None:
