@@ -33,16 +33,8 @@ from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.traces import TracesEndpoint
-from dflash_deploy.weights.hub import (
-    TOKENS,
-    TRANSIENT,
-    Source,
-    authorization,
-    is_page,
-    refusal,
-    unreachable,
-    without_credentials,
-)
+from dflash_deploy.weights.hub import TOKENS, TRANSIENT, authorization, is_page, refusal, unreachable
+from dflash_deploy.weights.source import Source, without_credentials
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""

@@ -28,10 +28,11 @@ from dflash_deploy.planning import with_configs
 from dflash_deploy.redact import Redact, Redactor, Secret, redact_by_shape
 from dflash_deploy.runtime.asking import LIMIT, Heard, ask
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.checkpoints import lay_out, metadata_in
-from dflash_deploy.weights.hub import Source
+from dflash_deploy.weights.ahead import lay_out
+from dflash_deploy.weights.checkpoints import metadata_in
 from dflash_deploy.weights.lock import LOCK_FILE, Role, read_lock
 from dflash_deploy.weights.pull import network_is_refused, requested_models
+from dflash_deploy.weights.source import Source
 
 DETAIL_LINES = 20
 """Last lines of an engine that gave no answer."""

@@ -23,10 +23,10 @@ from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.rules.table import CHECKPOINT_RULES, judge
 from dflash_deploy.serve.engines.llamacpp import Llamacpp, LlamacppBuun
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.checkpoints import HubMetadata, read_hub_metadata
+from dflash_deploy.weights.ahead import read_hub_metadata
+from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (
     RequestedModel,
@@ -39,6 +39,7 @@ from dflash_deploy.weights.pull import (
     require_all,
     wrong_files,
 )
+from dflash_deploy.weights.source import Source
 
 
 @dataclass(frozen=True)
