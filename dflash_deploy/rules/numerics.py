@@ -115,6 +115,22 @@ def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def turns_read_again(plan: Plan, facts: HostFacts) -> Finding | None:
+    """No prefix cache: each turn of a conversation costs as much as its whole history."""
+    if plan.settings.enable_prefix_caching is not False or plan.engine.cpu:
+        return None
+    sound = plan.drafting and "prefix-cache-sound" in plan.engine.abilities
+    instead = f"set {Settings.enable_prefix_caching}=on" if sound else "choose a release that keeps it with drafts"
+    return Finding(
+        id="turns-read-again",
+        severity="note",
+        message=f"each turn of a conversation reads its whole history again: {Settings.enable_prefix_caching}=off",
+        why="agents send 5,000 to 21,000 tokens at once, and the first token waits for all of them in every turn",
+        fix=f"for agents {instead}; `dflash-deploy bench --agents 4` shows what it costs",
+        source="recorded requests of five agents, 2026-11",
+    )
+
+
 @reads_checkpoints
 def quantization_contradicts(plan: Plan, facts: HostFacts) -> Finding | None:
     """A quantization flag that was copied from another checkpoint."""
@@ -142,5 +158,6 @@ RULES: tuple[Rule, ...] = (
     loader_unproven,
     prefix_caching_kills_cpu,
     prefix_caching_unsound,
+    turns_read_again,
     quantization_contradicts,
 )

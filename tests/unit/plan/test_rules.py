@@ -238,6 +238,8 @@ CASES = [
     Case("images-are-not-drafted", "warning", "rtx-3090", {"MMPROJ_FILE": "mmproj-BF16.gguf"}, choice=FORK),
     Case("parser-differs", "warning", "h100", {"REASONING_PARSER": ""}),
     Case("parser-differs", "warning", "h100", {"TOOL_CALL_PARSER": "hermes"}),
+    Case("turns-read-again", "note", "dgx-spark"),
+    Case("turns-read-again", "note", "h100", {"ENABLE_PREFIX_CACHING": "off"}),
     Case("heads-do-not-divide", "error", "rtx-3090-x4", {"TENSOR_PARALLEL_SIZE": "5"}),
     Case("heads-do-not-divide", "error", "cpu", {"TENSOR_PARALLEL_SIZE": "2"}),
     Case("heads-do-not-divide", "error", "h100", {"TENSOR_PARALLEL_SIZE": "2"},
@@ -291,6 +293,7 @@ ALWAYS = {
     "drafter-slows-down",
     "images-while-drafting",
     "prefix-caching-unsound",
+    "turns-read-again",
 }
 """Findings about what was chosen, which no setting takes away, or which the default settings have too."""
 
