@@ -162,7 +162,8 @@ def test_an_idle_server_ends_and_its_container_stays_healthy(deployment: Deploym
         return data
 
     assert wait_until(lambda: shown()["state"] == "asleep", HANGS)
-    assert "/app/llama-server --model" not in docker("top", container, "-eo", "args").replace("serve.door", "")
+    processes = docker("top", container, "-eo", "pid,args").splitlines()
+    assert [line for line in processes if "/app/llama-server" in line and "serve.door" not in line] == []
     assert docker("exec", container, *HEALTH) == ""
     assert shown()["state"] == "asleep"
     assert dflash("ask", "What is the capital of France?", at=deployment.directory).succeeded().out.endswith("Paris.\n")
