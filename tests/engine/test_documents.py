@@ -54,7 +54,6 @@ SHORT = frozenset(
         ("pull", "--offline", "--verify"),
         ("status", "--json"),
         ("test", "--only", "drafts"),
-        ("test", "--only", "text,drafts", "--json"),
         ("tune", "--dry-run"),
         ("tune", "--prompts", "mine.jsonl", "--dry-run"),
         ("up", "--json-stream"),

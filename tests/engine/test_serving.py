@@ -34,6 +34,7 @@ def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
         "short answer",
         "counting",
         "image",
+        "a long prompt",
     }
     cases = ElementTree.parse(junit).getroot().findall("testcase")
     assert [case.get("name") for case in cases] == [check["name"] for check in data["checks"]]

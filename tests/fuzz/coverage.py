@@ -2,7 +2,8 @@
 
     python -m tests.fuzz.coverage --seconds 60 ['.env' ...]
 
-Each kind gets `--seconds`, in a process of its own, which prints its count and its findings as JSON documents.
+Each kind gets `--seconds`, and at least LEAST inputs, in a process of its own, which prints its count and its findings
+as JSON documents.
 """
 
 import argparse
@@ -30,12 +31,15 @@ KINDS = (
 )
 """Parsers of bytes; the other kinds are JSON, whose parser is pydantic's, or read by the same code."""
 
+LEAST = 20
+"""Inputs of each kind, also on a machine that needs longer for them than its time."""
+
 LONGEST_INPUT = 20_000
 """Bytes."""
 
 
 def fuzz(kind: Kind, seconds: float, number: int) -> None:
-    """Read inputs of one kind until the time is over, print the count, and end the process."""
+    """Read inputs of one kind, at least LEAST, until the time is over, print the count, and end the process."""
     count, ends, runs = Count(kind.name), time.monotonic() + seconds, [0]
     place.cache_clear()
     seeds = Path(tempfile.mkdtemp(dir=place()))
@@ -43,7 +47,7 @@ def fuzz(kind: Kind, seconds: float, number: int) -> None:
         (seeds / f"sample-{sample}").write_bytes(content)
 
     def one(content: bytes) -> None:
-        if time.monotonic() > ends:
+        if time.monotonic() > ends and runs[0] >= LEAST:
             # libFuzzer leaves with _exit, so that nothing could be printed after it
             show(count, runs=runs[0])
             shutil.rmtree(place(), ignore_errors=True)
