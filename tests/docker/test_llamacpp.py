@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
@@ -161,7 +162,9 @@ def test_an_idle_server_ends_and_its_container_stays_healthy(deployment: Deploym
         data: dict[str, Any] = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
         return data
 
-    assert wait_until(lambda: shown()["state"] == "asleep", HANGS)
+    # `status` would ask the engine that is awake, and keep it so
+    url = f"http://127.0.0.1:{deployment.values['DFLASH_PORT']}/health"
+    assert wait_until(lambda: bool(httpx.get(url).json() == {"status": "asleep"}), HANGS)
     processes = docker("top", container, "-eo", "pid,args").splitlines()
     assert [line for line in processes if "/app/llama-server" in line and "serve.door" not in line] == []
     assert docker("exec", container, *HEALTH) == ""

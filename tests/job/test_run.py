@@ -21,6 +21,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime.process import members_of_group
 from tests.support.cli import HANGS, dflash, edit_env
+from tests.support.commands import wait_until
 from tests.support.llamacpp_native import connect, init, processes, server_of, started
 
 
@@ -110,8 +111,9 @@ def test_deployments_that_cannot_take_turns_are_refused(directory: Path, tmp_pat
     assert dflash("run", "other", at=directory).code is ExitCode.USAGE
 
 
-def asleep(directory: Path) -> bool:
-    return bool(dflash("status", "--json", at=directory).document["data"]["state"] == "asleep")
+def says_asleep(url: str) -> bool:
+    """What probes see: `status` would ask the engine that is awake, and keep it so."""
+    return bool(httpx.get(f"{url}/health").json() == {"status": "asleep"})
 
 
 def test_an_idle_engine_frees_its_memory_and_the_next_requests_wake_it(tmp_path: Path) -> None:
@@ -123,12 +125,12 @@ def test_an_idle_engine_frees_its_memory_and_the_next_requests_wake_it(tmp_path:
         dflash("up", at=tmp_path).succeeded()
         supervisor = os.getsid(server_of(tmp_path))
         assert len(members_of_group(supervisor)) == 3
-        while not asleep(tmp_path):
-            time.sleep(0.5)
+        url = f"http://127.0.0.1:{Deployment(tmp_path).values['DFLASH_PORT']}"
+        assert wait_until(lambda: says_asleep(url), HANGS)
         # its supervisor and the door
         assert len(members_of_group(supervisor)) == 2
         assert "the next request starts it" in dflash("status", at=tmp_path).succeeded().out
         with connect(tmp_path) as endpoint, ThreadPoolExecutor(20) as pool:
             said = list(pool.map(lambda _: answers(endpoint), range(20)))
         assert set(said) == {"The capital of France is Paris."}
-        assert not asleep(tmp_path)
+        assert not says_asleep(url)
