@@ -129,11 +129,14 @@ def quote(value: str, name: str = "") -> str:
     """
     if _PLAIN.match(value):
         return value
-    if re.search(r"[\\\x00-\x1f\x7f]", value) or ("'" in value and "$" in value):
+    # the container's reader of secrets knows no quote in them (serve/secrets.py)
+    secret = name in SECRET_NAMES
+    if re.search(r"[\\\x00-\x1f\x7f]", value) or ("'" in value and ("$" in value or secret)):
         of = f": {name}" if name else ""
         raise SettingsRefused(
             # not shown: it may be a key
-            f"a value with a backslash, a control character, or both ' and $ cannot be written to .env{of}",
+            f"a value with a backslash, a control character or {'a quote' if secret else 'both a quote and $'} "
+            f"cannot be written to .env{of}",
             hint="remove these characters",
         )
     if "'" not in value:

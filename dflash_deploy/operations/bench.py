@@ -382,12 +382,17 @@ def _second(endpoint: Endpoint | None, work: Work[R]) -> list[R]:
 def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row]:
     """All rows, without the key in an answer that repeats it."""
 
+    warned: list[bool] = []
+
     def work(endpoint: Endpoint, speculation: Speculation) -> list[Row]:
+        if not warned:
+            # once, and only of an endpoint that answers
+            warned.append(True)
+            warn_of_waiting(target.plan, max(sweep.concurrency), reporter)
         rows = run_sweep(endpoint, sweep, speculation, show=lambda row: reporter.measured(row, ""))
         every = target.plan is None or target.plan.engine.kind.counts_every_draft
         return [replace(as_counted(row, counts_every_draft=every), problem=target.redact(row.problem)) for row in rows]
 
-    warn_of_waiting(target.plan, max(sweep.concurrency), reporter)
     rows = target.each(work, reporter)
     return with_speedups(*([row for row in rows if (row.speculation == "off") is off] for off in (False, True)))
 

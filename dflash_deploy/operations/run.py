@@ -32,6 +32,7 @@ def run(
         with _sigterm_interrupts():
             try:
                 start(directory, patience=patience, reporter=reporter)
+                reporter.note("it answers; its log follows, until SIGTERM or Ctrl-C stops it")
             except RolledBack as problem:
                 reporter.note(problem.message)
             for line in log(directory, tail=0, follow=True):

@@ -191,7 +191,7 @@ def test_a_domain_is_left_to_the_cluster(deployment: Path) -> None:
     texts = [path.read_text() for path in (deployment / "out").rglob("*") if path.is_file()]
     assert not [text for text in texts if "ai.example.com" in text]
     said = dflash("export", "kubernetes", "--out", "out", at=deployment).succeeded().out
-    assert "domain       publish ai.example.com with an Ingress or a Gateway: https://" in said
+    assert "domain       publish ai.example.com with an Ingress: https://" in said
 
 
 def test_a_claim_has_what_the_lock_has(deployment: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from dflash_deploy.planning import make_plan
 def test_the_check_is_repeated_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     choice = Choice(profile="cpu", runtime="native")
 
-    def overtaken(wanted: Choice) -> object:
+    def overtaken(wanted: Choice, **read: Any) -> object:
         monkeypatch.setattr(plan, "make_plan", make_plan)
         plan.init(tmp_path, wanted)
-        return make_plan(wanted)
+        return make_plan(wanted, **read)
 
     monkeypatch.setattr(plan, "make_plan", overtaken)
     with pytest.raises(BadInput, match="already has a deployment"):
