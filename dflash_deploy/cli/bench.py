@@ -99,7 +99,7 @@ def bench(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; agents hold conversations."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency, or agents converse."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
