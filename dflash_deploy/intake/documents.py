@@ -114,12 +114,13 @@ class UpgradeState(Document):
     """`.dflash/upgrade.json`: an upgrade that has not ended.
 
     `step` is `fetch` until `.env` may have the new settings, `try` until they are measured; then `keep` or `back`, with
-    the reason `why`. `changes` has both values of each setting, `speed` the tokens per second before, `lock` the text
-    of dflash.lock before.
+    the reason `why` and its exit code `code`. `changes` has both values of each setting, `speed` the tokens per second
+    before, `lock` the text of dflash.lock before.
     """
 
     step: Literal["fetch", "try", "keep", "back"]
     why: Value = ""
+    code: Annotated[int, Field(ge=0, lt=256)] = 0
     changes: Annotated[dict[Name, tuple[Value, Value]], Field(max_length=1000)]
     planned: PlannedSettings
     speed: Annotated[dict[Name, Annotated[list[float], Field(max_length=100)]], Field(max_length=100)] = {}

@@ -49,6 +49,7 @@ from dflash_deploy.errors import (
     Outdated,
     PreflightRefused,
     RolledBack,
+    SmokeTestFailed,
     UnknownRecipe,
 )
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem
@@ -79,6 +80,11 @@ LIMITS, REQUESTS, REPEATS, MOST_AT_ONCE = Limits(max_tokens=64), 4, 7, 4
 
 OVERLAP = 1 / 6
 """Share of the pairs of repeats that may say otherwise: by chance 2 % of equal engines are slower (Mann-Whitney)."""
+
+FAILURES: Mapping[int, type[DeployError]] = {
+    int(one.exit_code): one for one in (RolledBack, SmokeTestFailed, BenchmarkMissed)
+}
+"""Why the old settings return, by the exit code, after a kill on the way."""
 
 OF_A_MODEL = frozenset(
     field.name
@@ -526,7 +532,8 @@ class _Trial:
                 # a shutdown says nothing about the settings
                 raise
             except DeployError as failed:
-                problem, state = failed, self._next(state, step="back", why=failed.message)
+                problem = failed
+                state = self._next(state, step="back", why=failed.message, code=int(failed.exit_code))
         done = replace(self.found, before=_medians(state.speed), after=_medians(after))
         if state.step == "back":
             return replace(done, outcome="back", failure=self._gone_back(state, problem))
@@ -595,7 +602,8 @@ class _Trial:
 
     def _gone_back(self, state: UpgradeState, problem: DeployError | None) -> DeployError:
         """The failure to report, after the old settings run again."""
-        failed = problem or RolledBack(state.why, hint="`dflash-deploy status --since 1d` shows what happened")
+        hint = "`dflash-deploy status --since 1d` shows what happened"
+        failed = problem or FAILURES.get(state.code, RolledBack)(state.why, hint=hint)
         failed.message = f"{failed.message}; going back"
         deployment = self._written(state, back=True)
         self.reporter.note(deployment.redact(failed.message))
