@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,15 +30,25 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def until(found: Callable[[str], bool], lines: Iterable[str]) -> Iterator[str]:
+    """The lines up to the one that is searched for, or all."""
+    for line in lines:
+        yield line
+        if found(line):
+            return
+
+
 @contextmanager
 def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command that llama-swap is given, once its endpoint answers, with the URL that llama-swap is given."""
     shown = yaml.safe_load(dflash("run", "--as", "llama-swap", at=directory).succeeded().out)
     model = shown["models"]["tiny"]
-    command = [sys.executable, "-m", "dflash_deploy", *shlex.split(model["cmd"])[1:]]
+    words = shlex.split(model["cmd"])
+    command = [sys.executable, "-m", "dflash_deploy", *words[words.index("run") :]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        assert any("its log follows" in line for line in process.stdout)
+        said = list(until(lambda line: "its log follows" in line, process.stdout))
+        assert process.poll() is None, said
         assert httpx.get(model["proxy"] + model["checkEndpoint"]).status_code == 200
         yield process, model["proxy"]
 
