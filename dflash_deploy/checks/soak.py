@@ -15,7 +15,6 @@ from typing import Annotated
 
 from dflash_deploy.checks.check import CheckResult, CheckStatus
 from dflash_deploy.document import Count, Documented, Keywords, Seconds
-from dflash_deploy.serve.settings import Settings
 
 Part = Annotated[float, Keywords(minimum=0, maximum=1)]
 
@@ -92,8 +91,8 @@ class SoakRequest:
 class SoakLoad:
     """What was measured: samples under load, one before and one after it without requests, and the requests.
 
-    `drafting`: whether drafts must be counted. `prompt_cache` are bytes by which the engine may grow: its cache of
-    prompts in host memory.
+    `drafting`: whether drafts must be counted. `caches` are bytes by which the engine may grow, because its caches in
+    host memory fill.
     """
 
     before: SoakSample
@@ -101,13 +100,13 @@ class SoakLoad:
     after: SoakSample
     requests: Sequence[SoakRequest]
     drafting: bool
-    prompt_cache: int = 0
+    caches: int = 0
 
 
 def soak_checks(load: SoakLoad) -> Iterator[CheckResult]:
     """All verdicts."""
     yield _errors(load)
-    yield _leak("memory", load, lambda one: one.memory_bytes, MIB, "MiB", allowed=load.prompt_cache)
+    yield _leak("memory", load, lambda one: one.memory_bytes, MIB, "MiB", allowed=load.caches)
     yield _leak("GPU memory", load, lambda one: one.gpu_bytes, MIB, "MiB")
     yield _leak("open files", load, lambda one: one.files, 1, "files")
     yield _leak("processes", load, lambda one: one.processes, 1, "processes")
@@ -162,7 +161,7 @@ def _leak(
     said = f"{seen}, {hourly:+,.1f} ± {half:,.1f} {of} an hour"
     leaks = hourly - half > max(GROWS * max(first, last), 1.0)
     if leaks and max(found for _, found in series) - series[0][1] <= allowed:
-        return _result(name, "passed", asked, f"{said}; within {Settings.prompt_cache_mib}={allowed // MIB}")
+        return _result(name, "passed", asked, f"{said}; within its caches of {allowed // MIB:,} MiB")
     hint = f"the engine does not give {name} back: restart it before it ends, and report it with `dflash-deploy logs`"
     return _result(name, "failed" if leaks else "passed", asked, said, hint)
 

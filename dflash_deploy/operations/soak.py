@@ -104,15 +104,14 @@ class _Soak:
         finally:
             over.set()
             watching.join()
-        settings, kind = self._plan.settings, self._plan.engine.kind
-        caches = kind.knows(Settings.prompt_cache_mib)
+        kind = self._plan.engine.kind
         return SoakLoad(
             before,
             self._samples,
             self._quiet(before),
             self._requests,
             drafting=self._plan.speculating and kind.counts_every_draft,
-            prompt_cache=settings.prompt_cache_mib * settings.replicas * MIB if caches else 0,
+            caches=caches_of(self._plan),
         )
 
     def _heard(self, began: float, turn: int, answer: TimedCompletion) -> bool:
@@ -154,6 +153,15 @@ class _Soak:
         while ((now := self._sample()).running or 0) > (before.running or 0) and time.monotonic() < end:
             time.sleep(SHORTEST_S)
         return now
+
+
+def caches_of(plan: Plan) -> int:
+    """Bytes of host memory by which the engines grow as their caches fill: of prompts, and of KV on a processor."""
+    settings, kind = plan.settings, plan.engine.kind
+    prompts = settings.prompt_cache_mib if kind.knows(Settings.prompt_cache_mib) else 0
+    # its pages are taken as they are first used
+    blocks = 1024 * (settings.vllm_cpu_kvcache_space or 0) if plan.engine.cpu else 0
+    return int((prompts + blocks) * settings.replicas * MIB)
 
 
 def request_of(began: float, turn: int, answer: TimedCompletion) -> SoakRequest:

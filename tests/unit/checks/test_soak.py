@@ -94,8 +94,8 @@ def test_a_cache_that_fills_is_no_leak() -> None:
     full = changed(memory_bytes=lambda at: GIB + int(min(at, 200) * 2**22))
     assert failures(load(full)) == {}
     filling = changed(memory_bytes=lambda at: GIB + int(at * 2**20))
-    assert failures(load(filling, prompt_cache=GIB)) == {}
-    assert failures(load(filling, prompt_cache=GIB // 4)).keys() == {"memory"}
+    assert failures(load(filling, caches=GIB)) == {}
+    assert failures(load(filling, caches=GIB // 4)).keys() == {"memory"}
 
 
 def test_a_slot_that_is_lost_each_50_requests_is_found_while_others_wait() -> None:
