@@ -11,9 +11,10 @@ import pytest
 from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.checks.soak import SoakLoad, SoakRequest, SoakSample, slope_of, soak_checks
 from dflash_deploy.client.stream import TimedCompletion
-from dflash_deploy.operations.soak import request_of
+from dflash_deploy.operations.soak import caches_of, request_of
+from tests.support.manifests import plan_for
 
-GIB = 2**30
+MIB, GIB = 2**20, 2**30
 SLOTS = 4
 
 
@@ -167,3 +168,10 @@ def test_the_longest_silence_of_a_request_has_its_moment() -> None:
     assert (one.silent, one.silent_at) == (10.0, 101.5)
     early = request_of(100.0, 2, TimedCompletion(3.0, 4.0, [0.5, 0.5], 10, 3))
     assert (early.silent, early.silent_at) == (3.0, 100.0)
+
+
+def test_caches_are_those_of_prompts_and_of_kv_on_a_processor() -> None:
+    on_a_processor, prompts = plan_for("cpu"), plan_for("rtx-3090")
+    assert caches_of(on_a_processor) == GIB * (on_a_processor.settings.vllm_cpu_kvcache_space or 0) > 0
+    assert caches_of(prompts) == MIB * prompts.settings.prompt_cache_mib > 0
+    assert caches_of(plan_for("h100")) == 0
