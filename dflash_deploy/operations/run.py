@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
@@ -17,6 +16,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.restore import ended_by_interrupts
 from dflash_deploy.startup.rolling import METRICS_TIMEOUT, drained
 
 
@@ -29,7 +29,7 @@ def run(
     raises, and EngineNotReady if the engine ends by itself.
     """
     try:
-        with _sigterm_interrupts():
+        with ended_by_interrupts():
             try:
                 start(directory, patience=patience, reporter=reporter)
                 reporter.note("it answers; its log follows, until SIGTERM or Ctrl-C stops it")
@@ -38,7 +38,7 @@ def run(
             for line in log(directory, tail=0, follow=True):
                 show(line)
     except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt), _sigterm_interrupts():
+        with suppress(KeyboardInterrupt), ended_by_interrupts():
             _drain(directory, reporter)
         stop(directory, reporter=reporter)
         return
@@ -62,13 +62,3 @@ def _drain(directory: Path, reporter: Reporter) -> None:
     with endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT) as endpoint:
         if left := drained(endpoint, seconds):
             reporter.note(f"{left} requests still in progress are cut off")
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM is a Ctrl-C within the block."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -115,7 +115,7 @@ def temporary_settings(
         with display() as show:
             bring_up(deployment, other, runtime_for(deployment, other), patience=patience, show=show)
 
-    with _ended_by_interrupts():
+    with ended_by_interrupts():
         try:
             yield become
             become(plan)
@@ -128,7 +128,7 @@ def temporary_settings(
 
 
 @contextmanager
-def _ended_by_interrupts() -> Iterator[None]:
+def ended_by_interrupts() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP, as sent by `kill` and a closing terminal, into KeyboardInterrupt in the block."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
