@@ -229,12 +229,13 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
 
 def _lacks(made: Plan, facts: HostFacts) -> tuple[Check, ...]:
     """What `up` would refuse here; nothing of a plan for another machine."""
+    if not fits(made.profile, facts):
+        return ()
     # `plan` does not need them
     from dflash_deploy.doctor.check import DoctorContext  # noqa: PLC0415
     from dflash_deploy.doctor.container import runs_it  # noqa: PLC0415
 
-    here = fits(made.profile, facts)
-    return tuple(check for check in runs_it(DoctorContext(facts), made) if here and check.status == "no")
+    return tuple(check for check in runs_it(DoctorContext(facts), made) if check.status == "no")
 
 
 def _with_models(choice: Choice) -> Choice:
