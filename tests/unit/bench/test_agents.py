@@ -26,9 +26,11 @@ def size_of(messages: list[Any]) -> int:
 
 
 def prompts_of(agent: int, shape: AgentShape, answer: str = "short. ") -> list[list[Any]]:
-    one, sent = AgentConversation(shape, "seed", agent, CHARACTERS), []
+    one, sent = AgentConversation(shape, "seed", agent, CHARACTERS), list[list[Any]]()
     for _ in range(shape.turns):
-        sent.append(list(one.body("m", Limits())["messages"]))  # type: ignore[call-overload]
+        messages = one.body("m", Limits())["messages"]
+        assert isinstance(messages, list)
+        sent.append(list(messages))
         one.heard(TimedCompletion(0.1, 1.0, [], size_of(sent[-1]), 2, text=answer))
     return sent
 
