@@ -181,7 +181,10 @@ def write_if_changed(path: Path, text: str, *, mode: int) -> bool:
     return True
 
 
-OWN = (".env", ".env.last", "compose.yaml", "compose.override.yaml", "dflash.lock")
+LOCK_FILE = "dflash.lock"
+"""The commits of the weights, beside `.env`."""
+
+OWN = (".env", ".env.last", "compose.yaml", "compose.override.yaml", LOCK_FILE)
 """Names of a deployment's own files. Commands do not write them because an option names them."""
 
 STATE = ".dflash"

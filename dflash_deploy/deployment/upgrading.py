@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from dflash_deploy import __version__
 from dflash_deploy.deployment.directory import Change, Deployment
-from dflash_deploy.deployment.files import PRIVATE, PUBLIC, write_atomically, write_if_changed
+from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, PUBLIC, write_atomically, write_if_changed
 from dflash_deploy.intake.documents import PlannedSettings, UpgradeState, read_state, remove_state
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.serve.settings import Settings
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from dflash_deploy.plan.result import Plan
 
 PLANNED, UPGRADE = "planned.json", "upgrade.json"
-
-LOCK = "dflash.lock"
-"""The commits of the weights, beside `.env`."""
 
 LARGEST = 4 * MIB
 """Bytes of a state file: dflash.lock is in it."""
@@ -83,5 +80,5 @@ def settle_upgrade(deployment: Deployment, state: UpgradeState, *, kept: bool) -
     else:
         deployment.next_entry.unlink(missing_ok=True)
         if state.lock:
-            write_if_changed(deployment.directory / LOCK, state.lock, mode=PUBLIC)
+            write_if_changed(deployment.directory / LOCK_FILE, state.lock, mode=PUBLIC)
     remove_state(deployment.state / UPGRADE)

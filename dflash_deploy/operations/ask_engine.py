@@ -15,7 +15,7 @@ from pathlib import Path
 from dflash_deploy import __version__
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, write_atomically
+from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, write_atomically
 from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused, WeightsMissing
 from dflash_deploy.host.ask import image_id
@@ -30,7 +30,7 @@ from dflash_deploy.runtime.asking import LIMIT, Heard, ask
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.ahead import lay_out
 from dflash_deploy.weights.checkpoints import metadata_in
-from dflash_deploy.weights.lock import LOCK_FILE, Role, read_lock
+from dflash_deploy.weights.lock import Role, read_lock
 from dflash_deploy.weights.pull import network_is_refused, requested_models
 from dflash_deploy.weights.source import Source
 

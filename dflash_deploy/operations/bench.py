@@ -26,7 +26,7 @@ from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.compose import member_plans
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import PRIVATE, check_output, write_atomically, write_output
+from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, check_output, write_atomically, write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
@@ -51,7 +51,7 @@ from dflash_deploy.startup.engine import endpoint_of, follow
 from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
 from dflash_deploy.startup.rolling import plan_with, set_apart
 from dflash_deploy.tuning.experiment import mtp_head
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, read_lock
+from dflash_deploy.weights.lock import Lock, read_lock
 
 LARGEST_FIGURES = 16 * MIB
 

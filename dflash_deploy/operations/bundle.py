@@ -16,7 +16,7 @@ from dflash_deploy import __version__
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import LAST_GOOD, Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret
-from dflash_deploy.deployment.files import write_archive
+from dflash_deploy.deployment.files import LOCK_FILE, write_archive
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from dflash_deploy.errors import DeployError, FileMissing
 from dflash_deploy.host.ask import find_container_engine
@@ -31,7 +31,6 @@ from dflash_deploy.runtime.log import previous_start, read_page
 from dflash_deploy.runtime.protocol import Runtime
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup.engine import log_reader_for
-from dflash_deploy.weights.lock import LOCK_FILE
 
 LARGEST_MEMBER = 16 * MIB
 """Bytes of one member of a bundle."""

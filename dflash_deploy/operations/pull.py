@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import check_output
+from dflash_deploy.deployment.files import LOCK_FILE, check_output
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.document import Count, Documented, Hidden
 from dflash_deploy.errors import BadInput, ConversionFailed, FilesMissing, NotPossible, PreflightRefused
@@ -27,7 +27,7 @@ from dflash_deploy.weights.ahead import read_hub_metadata
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock, write_lock
+from dflash_deploy.weights.lock import Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (
     RequestedModel,
     export_weights,

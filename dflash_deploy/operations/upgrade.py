@@ -26,11 +26,10 @@ from dflash_deploy.catalog.models import entry_text
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.client.endpoint import START_IT, served_names
 from dflash_deploy.deployment.directory import Deployment, restored_since
-from dflash_deploy.deployment.files import PUBLIC, write_if_changed
+from dflash_deploy.deployment.files import LOCK_FILE, PUBLIC, write_if_changed
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.deployment.upgrading import (
-    LOCK,
     differences,
     planned_before,
     planned_settings,
@@ -496,7 +495,7 @@ def _begun(deployment: Deployment, found: Upgraded, choice: Choice) -> UpgradeSt
     deployment.next_entry.unlink(missing_ok=True)
     if choice.family is not None:
         write_if_changed(deployment.next_entry, entry_text(choice.family), mode=PUBLIC)
-    lock = deployment.directory / LOCK
+    lock = deployment.directory / LOCK_FILE
     state = UpgradeState(
         step="fetch",
         changes={row.name: (deployment.values.get(row.name, ""), row.new) for row in found.changes},

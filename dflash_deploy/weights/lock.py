@@ -16,7 +16,6 @@ from dflash_deploy.intake.parse import Invalid
 
 Role = Literal["target", "drafter"]
 SCHEMA = 1
-LOCK_FILE = "dflash.lock"
 MOST_BYTES = 16 * MIB
 """Size of the largest lock: 100,000 files."""
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from dflash_deploy.catalog.models import Weights
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import copy_durably
+from dflash_deploy.deployment.files import LOCK_FILE, copy_durably
 from dflash_deploy.errors import FilesMissing, RepositoryMissing
 from dflash_deploy.plan.command import drafter_directory, is_directory
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.weights.check import verify
 from dflash_deploy.weights.fetch import missing_files, named_write_errors, reuse_file
 from dflash_deploy.weights.hub import resolve
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, LockedFile, LockedModel, Role, needed, read_lock, write_lock
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, Role, needed, read_lock, write_lock
 from dflash_deploy.weights.source import Source
 
 

@@ -14,6 +14,7 @@ from dflash_deploy.assets import asset
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.errors import DeployError, ExitCode
 from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.operations import export_kubernetes
@@ -23,7 +24,7 @@ from dflash_deploy.serve.api_keys import api_keys
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, Keyring
 from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, LockedFile, LockedModel
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.machines import SPARK

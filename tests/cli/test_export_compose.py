@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.weights.lock import LOCK_FILE, Lock
+from dflash_deploy.weights.lock import Lock
 from tests.cli.test_export import DRAFTER, TARGET
 from tests.support.cli import Ran, dflash, edit_env, initialise
 

@@ -15,6 +15,7 @@ from dflash_deploy.assets import build_context
 from dflash_deploy.deployment.compose import Origin, environment_of, resolved_document, write_folder
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
+from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
 from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.document import CommandData, Documented, Keywords
@@ -30,7 +31,7 @@ from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.router.files import KEYS
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.lock import LOCK_FILE, Lock, Role, read_lock
+from dflash_deploy.weights.lock import Lock, Role, read_lock
 
 
 def refuse_native(plan: Plan, where: str) -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Generic, TypeVar
 
 from dflash_deploy.assets import asset
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.document import Count, Documented, Hidden, Keywords, Rate, Seconds
 from dflash_deploy.errors import BadInput, DeployError, ExitCode, HostUnfit, HostUnreachable
 from dflash_deploy.features.fleet.file import (
@@ -36,7 +37,6 @@ from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.router.files import KEYS, RouterKeys, keys_document_of
-from dflash_deploy.weights.lock import LOCK_FILE
 
 T = TypeVar("T")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import FLEET_FILE
+from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.errors import DeployError, HostUnreachable
 from dflash_deploy.features.fleet.change import Outcomes, one_after_the_other, runs_as_started, start_each, start_ranks
@@ -36,7 +37,7 @@ from dflash_deploy.operations.pull import hub_of
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.weights.lock import LOCK_FILE, read_lock, write_lock
+from dflash_deploy.weights.lock import read_lock, write_lock
 from dflash_deploy.weights.pull import lock_for, network_is_refused, requested_models
 
 
