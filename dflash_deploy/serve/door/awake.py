@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, ask_inside
-from dflash_deploy.serve.gateway.keys import ASLEEP, LIVENESS, METRICS, WAKING
+from dflash_deploy.serve.gateway.keys import ASLEEP, FALLING, LIVENESS, METRICS, WAKING
 
 REMEMBERED = ("/v1/models", METRICS, "/props")
 """Routes that answer from asleep what the engine answered last: clients and dashboards ask them again and again."""
@@ -39,9 +39,9 @@ class Phase(Enum):
     """What the engine does."""
 
     AWAKE = "awake"
-    FALLING = "falling asleep"
-    ASLEEP = "asleep"
-    WAKING = "waking"
+    FALLING = FALLING
+    ASLEEP = ASLEEP
+    WAKING = WAKING
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Awake:
         path, kind = scope["path"], b"application/json"
         body = self._answers.get(path)
         if path == LIVENESS and not self._failed:
-            body = json.dumps({"status": WAKING if self._phase is Phase.WAKING else ASLEEP}).encode()
+            body = json.dumps({"status": self._phase.value}).encode()
         elif path == METRICS and body is not None:
             body, kind = (None if self._phase is Phase.WAKING else body + ASLEEP_METRIC), b"text/plain; version=0.0.4"
         if body is None:

@@ -138,17 +138,20 @@ LIVENESS = "/health"
 
 METRICS = "/metrics"
 
-ASLEEP, WAKING = "asleep", "waking"
-"""What /health says, with status 200, of an engine that has ended to free its memory (IDLE_MINUTES)."""
+FALLING, ASLEEP, WAKING = "falling asleep", "asleep", "waking"
+"""What /health says, with status 200, of an engine that ends, has ended, or starts again (IDLE_MINUTES).
+
+Only `ASLEEP` means that its memory is free.
+"""
 
 
 def says_asleep(health: str) -> bool:
-    """Whether the body of /health says that the engine is asleep or wakes: any request that generates would wait."""
+    """Whether the body of /health says that a request that generates would wait for the engine to wake."""
     try:
         said = json.loads(health)
     except ValueError:
         return False
-    return isinstance(said, dict) and said.get("status") in {ASLEEP, WAKING}
+    return isinstance(said, dict) and said.get("status") in {FALLING, ASLEEP, WAKING}
 
 
 ENGINE_HANGS = "engine_hangs"
