@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from dflash_deploy.bench.agents import characters_per_token, text_of
 from dflash_deploy.bench.figures import Row, Speculation, row_of
 from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload
@@ -16,7 +18,10 @@ REQUESTS_PER_CLIENT = 2
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is measured. `requests` is the number in one repeat; `None`: each prompt once, at least two per client."""
+    """What is measured. `requests` is the number in one repeat; `None`: each prompt once, at least two per client.
+
+    `context` tokens of a conversation stand before each prompt.
+    """
 
     workloads: tuple[Workload, ...]
     concurrency: tuple[int, ...]
@@ -24,6 +29,7 @@ class Sweep:
     repeats: int
     requests: int | None = None
     warmup: int | None = None
+    context: int = 0
 
     def requests_of(self, workload: Workload, concurrency: int) -> int:
         """Requests in one repeat."""
@@ -31,10 +37,16 @@ class Sweep:
 
 
 def run_sweep(endpoint: Endpoint, sweep: Sweep, speculation: Speculation, *, show: Callable[[Row], None]) -> list[Row]:
-    """Measure an endpoint as it is, and show each row as soon as it is measured."""
+    """Measure an endpoint as it is, and show each row as soon as it is measured.
+
+    Raises EndpointError if `sweep.context` is set and the endpoint does not answer.
+    """
     rows = []
     for workload in sweep.workloads:
         bodies = workload.bodies(endpoint.model, sweep.limits)
+        if sweep.context:
+            characters = int(sweep.context * characters_per_token(endpoint))
+            bodies = [lengthened(body, text_of("file", str(number), characters)) for number, body in enumerate(bodies)]
         for concurrency in sweep.concurrency:
             load = measure(
                 endpoint,
@@ -47,6 +59,14 @@ def run_sweep(endpoint: Endpoint, sweep: Sweep, speculation: Speculation, *, sho
             rows.append(row_of(workload.name, load, speculation))
             show(rows[-1])
     return rows
+
+
+def lengthened(body: Mapping[str, Any], text: str) -> dict[str, object]:
+    """The body of a chat completion whose user has sent a file before, and got an answer."""
+    messages = list(body["messages"])
+    first = next((place for place, one in enumerate(messages) if one["role"] != "system"), 0)
+    before = [{"role": "user", "content": text}, {"role": "assistant", "content": "I have read it."}]
+    return {**body, "messages": [*messages[:first], *before, *messages[first:]]}
 
 
 def with_speedups(drafted: Sequence[Row], plain: Sequence[Row]) -> list[Row]:

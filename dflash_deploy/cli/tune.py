@@ -49,12 +49,13 @@ Schedule = Annotated[bool, typer.Option(help="Propose fewer draft tokens at high
 More = Annotated[
     bool, typer.Option("--sequences", help=f"Also {Settings.max_num_seqs}: fewer, or twice as many if they fit.")
 ]
+Context = Annotated[int, typer.Option(min=0, help="Tokens of a conversation before each prompt.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")]
 
 
-@command(changes=True, starts_over=True, examples=("tune --dry-run", "tune --workload code --yes"))
+@command(changes=True, starts_over=True, examples=("tune --dry-run", "tune --workload code --context 16000 --yes"))
 def tune(
     directory: Directory = HERE,
     workload: Mixture = "",
@@ -64,6 +65,7 @@ def tune(
     mtp: Heads = "",
     schedule: Schedule = True,
     sequences: More = False,
+    context: Context = 0,
     requests: Requests = None,
     repeats: RepeatsForMedian = 3,
     max_tokens: MaxTokens = 256,
@@ -93,6 +95,7 @@ def tune(
         limits=Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
+        context=context,
     )
     if dry_run:
         return _planned(experiment)
@@ -111,17 +114,19 @@ def _planned(experiment: Experiment) -> Report:
     workload, sweep = experiment.sweep.workloads[0], experiment.sweep
     seconds, pace = estimated(experiment)
     steps = [title for title, _ in experiment.steps]
+    after = f", each after {sweep.context:,} tokens of a conversation" if sweep.context else ""
     restarts = len(steps) + (3 if experiment.sequences else 1)
     data = {
         "workload": {"name": workload.name, "source": workload.source, "prompts": len(workload.questions)},
         "concurrency": sweep.concurrency,
         "repeats": sweep.repeats,
+        "context": sweep.context,
         "steps": [{"title": title, "settings": changes} for title, changes in experiment.steps],
         "schedules": experiment.scheduling,
         "estimate_s": seconds,
     }
     shown = (
-        f"prompts   {workload.source}",
+        f"prompts   {workload.source}{after}",
         f"at        concurrency {','.join(map(str, sweep.concurrency))}, {sweep.repeats} times each",
         *(f"measure   {title}{'' if number else '  (runs now)'}" for number, title in enumerate(steps)),
         "measure   the best of what these predict, unless one of these has them",

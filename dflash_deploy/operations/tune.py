@@ -52,13 +52,15 @@ def plan_tuning(
     limits: Limits = LIMITS,
     requests: int | None = None,
     repeats: int = 3,
+    context: int = 0,
 ) -> Experiment:
     """What `tune` would measure; nothing is started.
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
     draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
     target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
-    all of them. Raises NotPossible, BadInput, NoDeployment.
+    all of them. `context` tokens of a conversation stand before each prompt. Raises NotPossible, BadInput,
+    NoDeployment.
     """
     whole = Deployment.existing(directory)
     deployment, plan = seen_as(whole, plan_of(whole), replica)
@@ -70,6 +72,7 @@ def plan_tuning(
         limits=limits,
         repeats=repeats,
         requests=requests,
+        context=context,
     )
     scheduling = schedule and knows_schedules(plan)
     return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, sequences=sequences, heads=heads)
@@ -150,7 +153,7 @@ def tune(
     _keep(done)
     if done.written:
         with command_lock(deployment, "tune"):
-            deployment.with_values(changes, why=evidence_of(experiment.sweep.workloads[0].name, outcome))
+            deployment.with_values(changes, why=evidence_of(prompts_of(experiment), outcome))
         written = (f"{name}={value}" for name, value in changes.items())
         record(deployment, "settings", "tune", f"wrote {' '.join(written)} to .env")
     return done
@@ -159,6 +162,12 @@ def tune(
 def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str, str]:
     """Those of the settings that differ in `.env`."""
     return {name: value for name, value in settings.items() if deployment.values.get(name, "") != value}
+
+
+def prompts_of(experiment: Experiment) -> str:
+    """The workload in words, with the length of what stands before its prompts."""
+    sweep = experiment.sweep
+    return sweep.workloads[0].name + (f" after {sweep.context:,} tokens" if sweep.context else "")
 
 
 def evidence_of(workload: str, outcome: Outcome) -> list[str]:
@@ -203,6 +212,7 @@ def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
             "repeats": sweep.repeats,
             "temperature": sweep.limits.temperature,
             "thinking": sweep.limits.thinking,
+            "context": sweep.context,
             "seconds_of_starts": outcome.starts,
         },
         "workloads": described(sweep.workloads),

@@ -37,6 +37,8 @@ class TuneMeasuredData(DocumentedDict):
     """Temperature of sampling; 0 is greedy."""
     thinking: bool
     """Whether the model may think."""
+    context: Count
+    """Tokens of a conversation before each prompt."""
     seconds_of_starts: list[Seconds]
     """Seconds of each restart of the engine."""
 
@@ -199,6 +201,8 @@ class TunePlanData(DocumentedDict):
     """Requests at the same time, one measurement for each number."""
     repeats: Positive
     """Repeats of each measurement."""
+    context: Count
+    """Tokens of a conversation before each prompt."""
     steps: list[TuneStepData]
     """The settings, in the order of their measurement; the engine restarts for each one."""
     schedules: bool

@@ -28,6 +28,9 @@ OFF = {Settings.dflash_drafter.name: "off"}
 HEAD_COUNT = 2
 """Draft tokens of the MTP head that are measured unless others are asked for."""
 
+OWN_PROMPT = 512
+"""Tokens kept for the workload's own prompts; those that are packaged have up to 300."""
+
 _BY_HAND = f"compare by hand: another {Settings.dflash_num_spec_tokens} in .env, `up`, `bench --baseline`"
 
 
@@ -97,6 +100,7 @@ def prepare(
             f"the engine answers {limit} requests at the same time, not {max(sweep.concurrency)}",
             hint=f"leave out concurrency above {limit}, or raise {Settings.max_num_seqs} in .env",
         )
+    _check_context(plan, sweep)
     wanted = tuple(sorted(set(counts) or {1, most}))
     experiment = Experiment(deployment, plan, sweep, wanted, limit, scheduling, sequences)
     if len({*wanted, experiment.current_count or wanted[0]}) < 2 <= most:
@@ -112,6 +116,17 @@ def prepare(
         for finding in experiment.plan_with(changes).errors:
             raise NotPossible(finding.message, hint=finding.fix)
     return experiment
+
+
+def _check_context(plan: Plan, sweep: Sweep) -> None:
+    """Raises NotPossible if the context has no room for the text, a prompt of usual length, and its answer."""
+    limit = plan.settings.max_model_len
+    if sweep.context and limit is not None and (room := limit - sweep.limits.max_tokens - OWN_PROMPT) < sweep.context:
+        raise NotPossible(
+            f"{sweep.context:,} tokens before a prompt with its answer of {sweep.limits.max_tokens} do not fit "
+            f"{Settings.max_model_len}={limit}",
+            hint=f"--context {room} fits" if room > 0 else "use shorter answers: --max-tokens",
+        )
 
 
 def check_tunable(plan: Plan) -> None:

@@ -17,8 +17,10 @@ from typing import Protocol
 
 from dflash_deploy.bench.figures import Row, missed
 from dflash_deploy.bench.sweep import Sweep, run_sweep
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.sizes import budget_for
 from dflash_deploy.serve.settings import Settings
@@ -92,12 +94,15 @@ class Rig:
         follow(self.endpoint, self.experiment.deployment, self.experiment.plan)
         if changes or self.starts:
             self.starts.append(time.monotonic() - began)
-        rows = run_sweep(
-            self.endpoint,
-            sweep or self.experiment.sweep,
-            "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off",
-            show=lambda row: self.reporter.measured(row, title),
-        )
+        try:
+            rows = run_sweep(
+                self.endpoint,
+                sweep or self.experiment.sweep,
+                "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off",
+                show=lambda row: self.reporter.measured(row, title),
+            )
+        except EndpointError as problem:
+            raise EngineNotReady(self.experiment.deployment.redact(str(problem)), hint=START_IT) from None
         failure = missed(rows, None, ours=True)
         if failure is not None:
             raise failure

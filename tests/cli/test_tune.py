@@ -46,7 +46,9 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     assert data["concurrency"] == [1, 4]
     assert data["workload"]["name"] == "own + prose"
     assert data["schedules"] is True
-    assert data["estimate_s"] > 0
+    assert (data["context"], data["estimate_s"] > 0) == (0, True)
+    longer = dflash("tune", "--dry-run", "--context", "1000", *options, at=deployment).succeeded().out
+    assert "prompts, each after 1,000 tokens of a conversation" in longer
     assert "restarts  4 to 5" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
     wider = dflash("tune", "--dry-run", "--sequences", *options, at=deployment).succeeded().out
     assert "restarts  4 to 7" in wider
@@ -105,6 +107,7 @@ def test_the_head_of_a_target_is_measured_if_it_has_one(deployment: Path) -> Non
         (("--concurrency", "0"), "--concurrency 0"),
         (("--concurrency", "1,64"), "answers 4 requests"),
         (("-w", "coed"), "coed"),
+        (("--context", "5000"), "do not fit MAX_MODEL_LEN=2048"),
     ],
 )
 def test_what_makes_no_sense_is_refused(deployment: Path, options: tuple[str, ...], says: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from dflash_deploy.bench.sweep import lengthened
 from dflash_deploy.bench.workload import PACKAGED, Limits, choose, from_file, packaged
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import BadInput
@@ -104,3 +105,19 @@ def test_a_hostile_line_is_refused_with_its_number(tmp_path: Path, line: str) ->
     with pytest.raises(BadInput, match="line 2: ") as refusal:
         from_file(tmp_path / "prompts.jsonl")
     assert len(refusal.value.message) < 600
+
+
+def test_a_conversation_stands_before_a_prompt_and_after_its_system_message() -> None:
+    system, ask = {"role": "system", "content": "Be short."}, {"role": "user", "content": "Why?"}
+    body = {"model": "m", "max_tokens": 8, "messages": [system, ask]}
+    longer = lengthened(body, "a file")
+    assert longer["messages"] == [
+        system,
+        {"role": "user", "content": "a file"},
+        {"role": "assistant", "content": "I have read it."},
+        ask,
+    ]
+    assert {**longer, "messages": body["messages"]} == body
+    without = lengthened({"messages": [ask]}, "a file")["messages"]
+    assert isinstance(without, list)
+    assert (len(without), without[-1]) == (3, ask)
