@@ -16,6 +16,9 @@ BEYOND = 1.1
 LONG_PROMPT = 8192
 """Tokens of a long prompt if the drafter's trained context is unknown."""
 
+LONGEST_PROMPT, LONGER = 65_536, 1.5
+"""Tokens of the longest prompt: reading more takes minutes; how many times as long as the first a second one is."""
+
 MIB = 2**20
 
 CUT = (
@@ -26,20 +29,39 @@ CUT = (
 
 @check("long")
 def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
-    """The model reads a prompt longer than the drafter's trained context, and finds a word in its middle."""
+    """The model reads a prompt longer than the drafter's trained context, and one of half its own context.
+
+    It finds a word in the middle of each. The longer one is left out if both would have about the same length.
+    """
+    first = _read_long(tested, int(tested.trained_context * BEYOND) if tested.trained_context else LONG_PROMPT)
+    half = min((_context(tested) or 0) // 2, LONGEST_PROMPT)
+    much_longer = half >= LONGER * first.figures["prompt"]
+    reads = [first, _read_long(tested, half)] if first.right and much_longer else [first]
+    lengths = {f"{one.figures['prompt']:.0f} tokens": one.figures["length"] for one in reads}
+    return CheckOutcome(
+        all(one.right for one in reads),
+        "; ".join(one.asked for one in reads),
+        "; ".join(one.got for one in reads),
+        CUT,
+        {f"acceptance_length of a prompt of {name}": length for name, length in lengths.items() if length},
+        reads[-1].of_model,
+    )
+
+
+def _read_long(tested: EndpointUnderTest, wanted: int) -> CheckOutcome:
+    """One long prompt. `figures` have the tokens of its `prompt`, and the acceptance `length`, 0 if it is unknown."""
     code = f"K{secrets.randbelow(9000) + 1000}"
-    lines, wanted = long_lines(tested, int(tested.trained_context * BEYOND) if tested.trained_context else LONG_PROMPT)
-    found = f"Line {len(lines) // 2}: the box holds the code {code}."
-    lines[len(lines) // 2] = found
+    lines, wanted = long_lines(tested, wanted)
+    lines[len(lines) // 2] = f"Line {len(lines) // 2}: the box holds the code {code}."
     ask = "Which code does a box hold? Answer with only the code."
     before = _drafts(tested)
     answer = tested.endpoint.chat("\n".join([*lines, ask]), max_tokens=tested.room)
+    after = _drafts(tested)
     asked = f"{len(lines)} lines with a code in the middle, {wanted} tokens"
     got = f"{answer.prompt_tokens} prompt tokens read, {answer.completion_tokens} answered in {answer.seconds:.1f} s"
-    after, figures = _drafts(tested), dict[str, float]()
-    if before is not None and after is not None and (length := (after - before).acceptance_length):
-        got += f", acceptance length {length:.2f}"
-        figures["acceptance_length of a long prompt"] = round(length, 3)
+    length = (after - before).acceptance_length if before is not None and after is not None else None
+    got += f", acceptance length {length:.2f}" if length else ""
+    figures = {"prompt": float(answer.prompt_tokens), "length": round(length or 0.0, 3)}
     read = answer.prompt_tokens >= 0.9 * wanted and answer.completion_tokens > 0
     if tested.questions.limits:
         return CheckOutcome(read, asked, f"{got}; the text is not checked: {tested.questions.limits}", CUT, figures)
