@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, terminal
+from dflash_deploy.cli.display import QUIET
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -72,7 +73,8 @@ def test(
         # before minutes of checks, not after
         check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
-    with reporter.working("checking"):
+    # a soak says something each minute
+    with reporter.working("checking", QUIET if soak is None else 90):
         if soak is not None:
             from dflash_deploy.operations.soak import soak as run_soak
 

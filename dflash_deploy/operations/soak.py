@@ -95,6 +95,10 @@ class _Soak:
         self._failed, self._began = 0, 0.0
 
     def run(self) -> SoakLoad:
+        self._reporter.note(
+            f"{self._load.agents} agents for {self._seconds / 60:g} min, up to {self._load.shape.turns} turns and "
+            f"{self._load.shape.context:,} tokens a conversation"
+        )
         before, over = self._sample(), Event()
         self._began = time.perf_counter()
         watching = Thread(target=self._watch, args=(over,), daemon=True)
@@ -129,7 +133,7 @@ class _Soak:
             if now.seconds // 60 > said:
                 said = int(now.seconds // 60)
                 memory = "" if now.memory_bytes is None else f", {now.memory_bytes / MIB:,.0f} MiB"
-                self._reporter.note(f"{said} min: {len(self._requests)} requests{memory}")
+                self._reporter.note(f"{now.seconds / 60:.0f} min: {len(self._requests)} requests{memory}")
 
     def _sample(self) -> SoakSample:
         counted, pids = self._load.read(), self._runtime.pids()

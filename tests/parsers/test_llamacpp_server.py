@@ -232,7 +232,10 @@ def test_bench_measures_conversations_of_agents(served: Path) -> None:
 
 
 def test_a_short_soak_finds_nothing_in_the_real_engine(served: Path) -> None:
-    document = dflash("test", "--soak", "0.1", "--json", at=served).succeeded().document
+    ran = dflash("test", "--soak", "0.1", "--json", at=served).succeeded()
+    # no further line within the first minute
+    assert re.match(r"3 agents for 0\.1 min, up to \d+ turns and 2,048 tokens a conversation\npassed ", ran.err)
+    document = ran.document
     checks = {check["name"]: check["status"] for check in document["data"]["checks"]}
     assert {name for name, status in checks.items() if status == "passed"} >= {
         "errors",
