@@ -20,7 +20,7 @@ REQUESTS_PER_CLIENT = 2
 class Sweep:
     """What is measured. `requests` is the number in one repeat; `None`: each prompt once, at least two per client.
 
-    `context` tokens of a conversation stand before each prompt.
+    Before each prompt there are `context` tokens of a conversation.
     """
 
     workloads: tuple[Workload, ...]

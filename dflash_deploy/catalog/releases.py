@@ -116,6 +116,19 @@ class Converter(Entry):
     source: str
 
 
+class PrefixCache(Entry):
+    """What drafts do to a release's prefix cache, and so to the cost of the second turn of a conversation."""
+
+    with_drafts: Annotated[
+        Literal["kept", "spoiled", "crashes"],
+        Field(
+            description="`kept`: a second turn reads only its new part; `spoiled`: the drafter's part of a prefix is "
+            "missing or stale; `crashes`: off, since the engine ends"
+        ),
+    ]
+    by: Annotated[str, Field(description="who measured it, or where it is read")]
+
+
 class EngineRelease(Entry):
     """One release of an engine."""
 
@@ -157,7 +170,6 @@ class EngineRelease(Entry):
                 "mixed-drafters",
                 "drafter-windows",
                 "clamps-draft-slots",
-                "prefix-cache-sound",
                 "drafts-with-images",
                 "quantized-drafters",
                 "speculators-drafters",
@@ -165,6 +177,7 @@ class EngineRelease(Entry):
         ],
         Field(description="features of this release that other releases of its engine lack"),
     ] = []
+    prefix_cache: PrefixCache | None = None
     attention: list[Backend] = []
     kv_dtypes: list[str] = []
     drafter_kv_dtypes: Annotated[list[str], Field(description="those of the drafter; empty: those of the target")] = []

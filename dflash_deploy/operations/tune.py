@@ -59,8 +59,8 @@ def plan_tuning(
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
     draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
     target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
-    all of them. `context` tokens of a conversation stand before each prompt. Raises NotPossible, BadInput,
-    NoDeployment.
+    all of them. Each prompt has `context` tokens of a conversation before it. Raises NotPossible,
+    BadInput, NoDeployment.
     """
     whole = Deployment.existing(directory)
     deployment, plan = seen_as(whole, plan_of(whole), replica)
@@ -165,7 +165,7 @@ def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str,
 
 
 def prompts_of(experiment: Experiment) -> str:
-    """The workload in words, with the length of what stands before its prompts."""
+    """The workload in words, with the length of the conversations before its prompts."""
     sweep = experiment.sweep
     return sweep.workloads[0].name + (f" after {sweep.context:,} tokens" if sweep.context else "")
 

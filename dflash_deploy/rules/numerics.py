@@ -81,6 +81,10 @@ def prefix_caching_kills_cpu(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
+def _keeps_prefixes(plan: Plan) -> bool:
+    return plan.engine.prefix_cache is not None and plan.engine.prefix_cache.with_drafts == "kept"
+
+
 def _open_bug_of_prefix_caching(plan: Plan) -> Finding | None:
     """A note if a release that handles the drafter's prefixes still has an open bug with them."""
     line = f"{Settings.enable_prefix_caching}=on"
@@ -103,7 +107,7 @@ def prefix_caching_unsound(plan: Plan, facts: HostFacts) -> Finding | None:
         return None
     if not plan.settings.enable_prefix_caching:
         return None
-    if "prefix-cache-sound" in plan.engine.abilities:
+    if _keeps_prefixes(plan):
         return _open_bug_of_prefix_caching(plan)
     return Finding(
         id="prefix-caching-unsound",
@@ -119,7 +123,7 @@ def turns_read_again(plan: Plan, facts: HostFacts) -> Finding | None:
     """No prefix cache: each turn of a conversation costs as much as its whole history."""
     if plan.settings.enable_prefix_caching is not False or plan.engine.cpu:
         return None
-    sound = plan.drafting and "prefix-cache-sound" in plan.engine.abilities
+    sound = plan.drafting and _keeps_prefixes(plan)
     instead = f"set {Settings.enable_prefix_caching}=on" if sound else "choose a release that keeps it with drafts"
     return Finding(
         id="turns-read-again",

@@ -64,6 +64,13 @@ another.
 """
 
 
+_PREFIXES = """## Second turns
+
+What drafts do to the prefix cache: `kept`, a second turn reads only its new part; `spoiled`, the drafter's part of a
+prefix is missing or stale, and acceptance falls; `crashes`, with the cache on.
+"""
+
+
 def profiles(catalog: Catalog) -> str:
     """The page of profiles: a table of all, of their recipes, and of the GPUs that have none."""
     head = ("profile", "machine", "memory, GiB", "GB/s", "BF16 TFLOPS", "default model", "engines", "evidence")
@@ -133,7 +140,11 @@ def engines(catalog: Catalog) -> str:
         (f"[{one.name}](#{_anchor(one.name)})", one.title, str(one.released or ""), one.evidence.state) for one in known
     )
     overview = table(("release", "engine", "released", "evidence"), rows)
-    return joined(_ENGINES, *overview, *(_engine(one) for one in known))
+    prefixes = [
+        (code(one.name), one.prefix_cache.with_drafts, one.prefix_cache.by) for one in known if one.prefix_cache
+    ]
+    kept = table(("release", "prefix cache with drafts", "evidence"), prefixes)
+    return joined(_ENGINES, *overview, _PREFIXES, *kept, *(_engine(one) for one in known))
 
 
 def _anchor(title: str) -> str:

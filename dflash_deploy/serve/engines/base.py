@@ -152,7 +152,7 @@ class Engine(ABC):
     fp8_kv_from_checkpoint: ClassVar[bool] = False
     """Whether a checkpoint can force an FP8 KV cache on the engine."""
     stale_drafter_prefixes: ClassVar[bool] = False
-    """Whether releases without the ability `prefix-cache-sound` lose the drafter's part of cached prefixes."""
+    """Whether releases of it exist that lose the drafter's part of cached prefixes."""
 
     @abstractmethod
     def arguments(self, settings: Settings, build: Build) -> list[str]:
