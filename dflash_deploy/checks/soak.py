@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, variance
 from typing import Annotated
 
 from dflash_deploy.checks.check import CheckResult, CheckStatus
@@ -19,7 +19,7 @@ from dflash_deploy.document import Count, Documented, Keywords, Seconds
 Part = Annotated[float, Keywords(minimum=0, maximum=1)]
 
 BLOCKS, T_OF_BLOCKS = 8, 5.959
-"""Blocks of a slope, and Student's t for 99.9 % and two parameters fewer."""
+"""Blocks of a slope or of a comparison, and Student's t for 99.9 % and two parameters fewer."""
 
 LEAST_S = 120.0
 """Seconds of a load below which no slope is fitted."""
@@ -40,7 +40,7 @@ SILENT_TOKENS = 200
 """Tokens without a single draft after which drafts are dead."""
 
 DRIFT, LEAST_ANSWERS = 1.5, 4
-"""How much slower answers of the last third may be than those of the first; answers of a turn that are compared."""
+"""How much slower answers of the last third may be than those of the first; answers of a block that is compared."""
 
 MIB = 2**20
 
@@ -236,35 +236,49 @@ def _stalls(load: SoakLoad) -> CheckResult:
 
 
 def _drift(load: SoakLoad) -> CheckResult:
-    """Whether the same turns become slower: the median over turns of last third to first third, by TTFT and TPOT."""
+    """Whether the same turns become slower, by TTFT or TPOT, by more than chance."""
     name, asked = "latency", "answers of the last third and of the first third, turn by turn"
-    answered = [one for one in load.requests if not one.problem]
-    third = (max((one.began for one in answered), default=0.0)) / 3
-    ratios = {
-        "TTFT": _slowdowns(answered, third, lambda one: one.ttft),
-        "TPOT": _slowdowns(answered, third, lambda one: one.tpot),
-    }
-    if not all(ratios.values()):
+    answered = sorted((one for one in load.requests if not one.problem), key=lambda one: one.began)
+    slower = {what: _slowdown(answered, time) for what, time in _TIMES.items()}
+    known = {what: found for what, found in slower.items() if found is not None}
+    if not known:
         return _result(name, "skipped", asked, "too few answers to compare")
-    medians = {what: median(found) for what, found in ratios.items()}
-    said = ", ".join(f"{what} {ratio:.2f} times" for what, ratio in medians.items())
+    said = ", ".join(f"{what} {ratio:.2f} times (at least {least:.2f})" for what, (ratio, least) in known.items())
+    drifts = any(ratio > DRIFT and least > 1 for ratio, least in known.values())
     hint = "the engine becomes slower with time: compare `dflash-deploy status` with a restarted one"
-    return _result(name, "failed" if max(medians.values()) > DRIFT else "passed", asked, said, hint)
+    return _result(name, "failed" if drifts else "passed", asked, said, hint)
 
 
-def _slowdowns(
-    answered: Sequence[SoakRequest], third: float, time: Callable[[SoakRequest], float | None]
-) -> list[float]:
-    """How many times longer each turn takes in the last third."""
-    first, last = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+_TIMES: Mapping[str, Callable[[SoakRequest], float | None]] = {
+    "TTFT": lambda one: one.ttft,
+    "TPOT": lambda one: one.tpot,
+}
+
+
+def _slowdown(
+    answered: Sequence[SoakRequest], time: Callable[[SoakRequest], float | None]
+) -> tuple[float, float] | None:
+    """How many times longer turns take in the last third than in the first, and the lower end of its interval.
+
+    Each time is divided by the median of its turn. The means of blocks are compared, since neighbouring requests share
+    a queue. `None` if a block has fewer than LEAST_ANSWERS.
+    """
+    of_turns = defaultdict[int, list[float]](list)
     for one in answered:
-        if (found := time(one)) and not third <= one.began < 2 * third:
-            (first if one.began < third else last)[one.turn].append(found)
-    return [
-        median(last[turn]) / median(times)
-        for turn, times in first.items()
-        if min(len(times), len(last[turn])) >= LEAST_ANSWERS
-    ]
+        if found := time(one):
+            of_turns[one.turn].append(found)
+    usual = {turn: median(times) for turn, times in of_turns.items()}
+    logs = [math.log(found / usual[one.turn]) for one in answered if (found := time(one))]
+    third, each = len(logs) // 3, BLOCKS // 2
+    if third < each * LEAST_ANSWERS:
+        return None
+    first, last = (
+        [fmean(part[third * n // each : third * (n + 1) // each]) for n in range(each)]
+        for part in (logs[:third], logs[-third:])
+    )
+    gain = fmean(last) - fmean(first)
+    half = T_OF_BLOCKS * math.sqrt((variance(first) + variance(last)) / each)
+    return math.exp(gain), math.exp(gain - half)
 
 
 def _errors(load: SoakLoad) -> CheckResult:

@@ -149,6 +149,21 @@ def test_answers_that_become_slower_are_found() -> None:
     assert "TPOT 1.8" in failures(load(requests=slower))["latency"]
 
 
+def test_an_engine_that_becomes_slower_late_is_found() -> None:
+    late = [replace(one, ttft=one.ttft * (2 if one.began > 380 else 1)) for one in load().requests]
+    assert failures(load(requests=late)).keys() == {"latency"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_few_answers_that_vary_much_are_no_drift(seed: int) -> None:
+    random = Random(seed)
+    # as vLLM on two cores: 51 answers in 2.6 minutes, whose TTFT depends on who else reads a prompt
+    requests = [
+        SoakRequest(3.0 * at, at % 5, 0.8 * random.lognormvariate(0, 0.7), 0.02, 0.5, 3.0 * at) for at in range(51)
+    ]
+    assert failures(load(requests=requests)) == {}
+
+
 def test_a_request_that_fails_is_named_with_its_time() -> None:
     requests = [replace(one, problem="answered 500" if one.began == 77 else "") for one in load().requests]
     assert failures(load(requests=requests)) == {"errors": "1 of 600 failed, the first after 1:17 min: answered 500"}
