@@ -36,6 +36,9 @@ LOST, ENOUGH = 0.9, 5
 FILLED = 0.02
 """Share of the KV cache that may be used without requests."""
 
+BUSY = 2.0
+"""Programs by processor above which stalls may be those of the machine: an engine on processors has about 1."""
+
 SILENT_TOKENS = 200
 """Tokens without a single draft after which drafts are dead."""
 
@@ -69,6 +72,8 @@ class SoakSample(Documented):
     """Tokens generated since the engine started."""
     drafts: Count | None = None
     """Drafts since the engine started."""
+    load: Annotated[float, Keywords(minimum=0)] | None = None
+    """Programs of this machine that run or wait for a processor, by processor: the mean of a minute."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,10 @@ def _stalls(load: SoakLoad) -> CheckResult:
     longest = max(answered, key=lambda one: one.silent)
     said = f"{longest.silent:.1f} s, after {_clock(longest.silent_at)}; {count} of more than {limit:.1f} s"
     hint = "the engine stops for seconds: read `dflash-deploy logs` for these times, and check the machine's memory"
+    busy = median(one.load or 0.0 for one in load.samples) if load.samples else 0.0
+    if count and busy > BUSY:
+        said += f"; the machine was busy, with {busy:.1f} programs for each processor"
+        hint = "repeat it while no other programs use the machine: the engine waited for a processor"
     return _result(name, "failed" if count else "passed", asked, said, hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from itertools import accumulate
@@ -149,6 +150,7 @@ class _Soak:
             kv_cache=counted.cache if counted else None,
             generated=counted.generated_tokens if counted else None,
             drafts=counted.drafts.drafts if counted else None,
+            load=round(os.getloadavg()[0] / (os.cpu_count() or 1), 2),
         )
 
     def _quiet(self, before: SoakSample) -> SoakSample:

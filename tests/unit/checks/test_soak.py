@@ -138,6 +138,16 @@ def test_a_stall_of_ten_seconds_each_five_minutes_is_found_once_for_all_who_wait
     }
 
 
+def test_a_stall_of_a_busy_machine_is_named_so() -> None:
+    # sixty minutes of both engines beside other work: 8 programs for each of two processors
+    sound = load(lambda one: replace(one, load=7.5))
+    assert failures(sound) == {}
+    stall = replace(sound.requests[300], silent=10.0, silent_at=300.0)
+    stalls = found(replace(sound, requests=[*sound.requests, stall]))["stalls"]
+    assert stalls.got.endswith("; the machine was busy, with 7.5 programs for each processor")
+    assert "no other programs" in stalls.hint
+
+
 def test_prompts_that_take_seconds_are_no_stall() -> None:
     slow = [replace(one, silent=9.0 if one.turn else 2.0) for one in load().requests]
     assert failures(load(requests=slow)) == {}
