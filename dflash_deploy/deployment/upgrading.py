@@ -36,7 +36,14 @@ def planned_settings(plan: Plan) -> PlannedSettings:
     pair = next(one.origin for one in plan.decisions if one.name == Settings.dflash_pair.name)
     recipe = pair.removeprefix(_RECIPE) if pair.startswith(_RECIPE) else ""
     release = plan.engine.model_dump(mode="json", exclude_defaults=True)
-    return PlannedSettings(program=__version__, recipe=recipe, release=release, values=chosen)
+    family = plan.pair.family.model_copy(update={"targets": [plan.pair.target]})
+    return PlannedSettings(
+        program=__version__,
+        recipe=recipe,
+        release=release,
+        family=family.model_dump(mode="json", exclude_defaults=True),
+        values=chosen,
+    )
 
 
 def remember_planned(deployment: Deployment, planned: PlannedSettings) -> None:
