@@ -63,7 +63,7 @@ from dflash_deploy.operations.plan import faster_recipe
 from dflash_deploy.operations.pull import check_hub
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
-from dflash_deploy.operations.up import Start, with_weights
+from dflash_deploy.operations.up import Start, put_back, with_weights
 from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import below
@@ -603,6 +603,8 @@ class _Trial:
         """The deployment with the new or the old settings in `.env`; the user's own stay."""
         deployment = Deployment.existing(self.directory)
         rows = differences(state, deployment, back=back)
+        if back:
+            return put_back(deployment, rows)
         return deployment.with_values({row.name: row.good for row in rows}) if rows else deployment
 
     def _gone_back(self, state: UpgradeState, problem: DeployError | None) -> DeployError:

@@ -303,6 +303,23 @@ def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
     assert (box / ".env").read_bytes() == before
 
 
+def test_a_setting_that_only_the_newer_catalog_has_does_not_stay(
+    box: Path, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own" / "profiles"
+    own.mkdir(parents=True)
+    setting = "{value: --max-logprobs 3, reason: planted by this test}"
+    (own / "h100.yaml").write_text(f"{{name: h100, extends: h100, settings: {{EXTRA_ARGS: {setting}}}}}")
+    monkeypatch.setenv("DFLASH_CATALOG", str(own.parent))
+    monkeypatch.setattr(operation, "test", lambda *_, **__: SimpleNamespace(failure=EngineNotReady("ended", hint="")))
+    assert names(look(box))["EXTRA_ARGS"] == ("", "--max-logprobs 3")
+    assert upgrade(box).outcome == "back"
+    assert len(starts) == 2
+    assert plan_of(Deployment(box)).values["EXTRA_ARGS"] == ""
+    # the next upgrade proposes it again: it is no setting of the user
+    assert "EXTRA_ARGS" in names(look(box))
+
+
 @pytest.mark.parametrize(("room_at", "outcome"), [("_speed_before", ""), ("_written", "back"), ("test", "back")])
 def test_a_full_disk_at_any_step_leaves_the_old_engine(
     box: Path, starts: list[str], monkeypatch: pytest.MonkeyPatch, room_at: str, outcome: str
