@@ -181,7 +181,7 @@ def load_catalog() -> Catalog:
 
 def packaged_catalog() -> Catalog:
     """The packaged catalog, without any other entries."""
-    return _load("")
+    return _load("", None)
 
 
 @cache
@@ -200,7 +200,7 @@ def _load(own: str, changed: object = None) -> Catalog:
         return build_catalog(own, newer)
     except CatalogRefused as problem:
         # a custom catalog that is wrong by itself has its own error
-        _load(own)
+        _load(own, None)
         raise CatalogRefused(f"the catalog of {newer[1].date}: {problem.message}", hint=BACK) from None
 
 
