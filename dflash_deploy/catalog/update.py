@@ -24,6 +24,7 @@ from dflash_deploy.errors import BadInput, CatalogRefused, FileMissing, FileRefu
 from dflash_deploy.intake.documents import KeptUpdate, KeptUpdates, parse_document
 from dflash_deploy.intake.files import MIB, read_bytes, shown
 from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.serve.settings import Settings
 
 LARGEST = 5 * MIB
 """Bytes of the file with the updates: two texts of at most 1 MiB each, with their line breaks escaped."""
@@ -72,7 +73,9 @@ def parse_update(text: str, name: str) -> CatalogUpdate:
     update = parse_entry(text, Path(name), CatalogUpdate)
     for found in _texts(update.model_dump(mode="json")):
         if CODE.search(found):
-            hint = "an update never lets a model's repository run code; TRUST_REMOTE_CODE in .env is your own decision"
+            hint = (
+                f"it would let a model's repository run code; {Settings.trust_remote_code} in .env is your own decision"
+            )
             raise CatalogRefused(f"{shown(Path(name))} mentions trust_remote_code", hint=hint)
     return update
 
