@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from dflash_deploy.catalog.load import Catalog, load_catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog, packaged_catalog
 from dflash_deploy.catalog.models import Family
 from dflash_deploy.catalog.read import read_entry
 from dflash_deploy.catalog.releases import EngineRelease
@@ -70,9 +70,9 @@ def make_plan(
 
 
 def catalog_for(deployment: Deployment | None) -> Catalog:
-    """The catalog with the entries of a deployment: its own model, that of an upgrade, and its engine release.
+    """The catalog with the entries of a deployment: its own model, that of an upgrade, and those it was planned with.
 
-    A release of the catalog replaces the deployment's. Raises CatalogRefused.
+    Of the latter, entries of the catalog win. Raises CatalogRefused.
     """
     catalog = load_catalog()
     kept = planned_before(deployment) if deployment else None
@@ -80,6 +80,11 @@ def catalog_for(deployment: Deployment | None) -> Catalog:
         # one that this program cannot read is missing, as without it
         with suppress(ValidationError):
             catalog = catalog.with_release(EngineRelease.model_validate(kept.release))
+    if kept is not None:
+        with suppress(ValidationError):
+            family = Family.model_validate(kept.family)
+            if family.targets[0].name not in catalog.pairs:
+                catalog = catalog.with_family(family)
     for entry in (deployment.entry, deployment.next_entry) if deployment else ():
         if entry.is_file():
             catalog = catalog.with_family(read_entry(entry, Family))
@@ -106,7 +111,7 @@ def plan_to_stop(deployment: Deployment) -> Plan:
     try:
         catalog = catalog_for(deployment)
     except DeployError:
-        catalog = load_catalog()
+        catalog = packaged_catalog()
     try:
         identity = {name: written.get(name, "") for name in names}
         return plan_deployment(UNREAD, Choice(edited=identity | known), catalog)

@@ -126,4 +126,4 @@ def _result(done: Upgraded, there: str) -> Iterator[str]:
         yield "runs     the new settings; .env.last has the old ones"
         yield f"next     dflash-deploy status{there}"
     else:
-        yield "runs     the old settings, which are in .env again"
+        yield "back     the old settings are in .env again"

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -272,13 +272,16 @@ class Deployment(DeploymentPlaces):
         word = whole_word(key)
         return tuple(other for other, value in self._lines.items() if other != name and word.search(value))
 
-    def with_values(self, changes: Mapping[str, str], why: Sequence[str] = ()) -> Deployment:
+    def with_values(
+        self, changes: Mapping[str, str], why: Sequence[str] = (), empty: Collection[str] = ()
+    ) -> Deployment:
         """Write changed settings to `.env` and keep the previous file as `.env.last`; return the deployment read again.
 
-        `why` is written as comments before the first setting with a value, and replaces earlier comments of this kind.
-        Raises SettingsRefused as `with_new_key` does, and if a value cannot be written.
+        Those of `empty` stay in it without a value. `why` is written as comments before the first setting with a value,
+        and replaces earlier comments of this kind. Raises SettingsRefused as `with_new_key` does, and if a value cannot
+        be written.
         """
-        before, changed = self._read(), self.text_with(changes)
+        before, changed = self._read(), self.text_with(changes, empty)
         first = next((name for name, value in changes.items() if value), None)
         if why and first:
             changed = dotenv.with_comments(changed, first, [self.redact(line) for line in why])
@@ -286,11 +289,12 @@ class Deployment(DeploymentPlaces):
         write_atomically(self.last_env_file, before, mode=PRIVATE)
         return self._with(changed)
 
-    def text_with(self, changes: Mapping[str, str]) -> str:
-        """The text of `.env` with changed settings; one without a value is removed."""
+    def text_with(self, changes: Mapping[str, str], empty: Collection[str] = ()) -> str:
+        """The text of `.env` with changed settings; one without a value is removed, unless it is one of `empty`."""
         text = self._read()
         for name, value in changes.items():
-            text = dotenv.replace_value(text, name, value) if value else dotenv.without(text, name)
+            written = value or name in empty
+            text = dotenv.replace_value(text, name, value) if written else dotenv.without(text, name)
         return text
 
     def keep_last(self, text: str) -> None:

@@ -1,11 +1,13 @@
 """What an upgrade keeps in `.dflash/`: the settings that the program chose, and an upgrade that has not ended.
 
 `planned.json` is written with `.env`: a setting of `.env` with another value is the user's own. `upgrade.json` says how
-far an upgrade is. It is written before each step, so after a kill `upgrade` continues or goes back.
+far an upgrade is. It is written before each step, so after a kill `upgrade` continues or goes back. `upgrade.room`
+takes space that going back needs if the disk fills up meanwhile.
 """
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from dflash_deploy import __version__
@@ -18,7 +20,7 @@ from dflash_deploy.serve.settings import Settings
 if TYPE_CHECKING:
     from dflash_deploy.plan.result import Plan
 
-PLANNED, UPGRADE = "planned.json", "upgrade.json"
+PLANNED, UPGRADE, ROOM = "planned.json", "upgrade.json", "upgrade.room"
 
 LARGEST = 4 * MIB
 """Bytes of a state file: dflash.lock is in it."""
@@ -36,7 +38,14 @@ def planned_settings(plan: Plan) -> PlannedSettings:
     pair = next(one.origin for one in plan.decisions if one.name == Settings.dflash_pair.name)
     recipe = pair.removeprefix(_RECIPE) if pair.startswith(_RECIPE) else ""
     release = plan.engine.model_dump(mode="json", exclude_defaults=True)
-    return PlannedSettings(program=__version__, recipe=recipe, release=release, values=chosen)
+    family = plan.pair.family.model_copy(update={"targets": [plan.pair.target]})
+    return PlannedSettings(
+        program=__version__,
+        recipe=recipe,
+        release=release,
+        family=family.model_dump(mode="json", exclude_defaults=True),
+        values=chosen,
+    )
 
 
 def remember_planned(deployment: Deployment, planned: PlannedSettings) -> None:
@@ -47,6 +56,17 @@ def remember_planned(deployment: Deployment, planned: PlannedSettings) -> None:
 def planned_before(deployment: Deployment) -> PlannedSettings | None:
     """Return the settings that the program chose for `.env`; `None` if an older program wrote it."""
     return read_state(deployment.state / PLANNED, PlannedSettings, limit=LARGEST)
+
+
+def reserve_room(deployment: Deployment) -> None:
+    """Take space for the way back: the files of a deployment, and the beginning of an engine's log."""
+    # a file system that compresses keeps all of it too
+    write_atomically(deployment.make_state() / ROOM, secrets.token_hex(MIB // 2), mode=PRIVATE)
+
+
+def give_up_room(deployment: Deployment) -> None:
+    """Free the space for the way back, if it is still taken."""
+    remove_state(deployment.state / ROOM)
 
 
 def remember_upgrade(deployment: Deployment, state: UpgradeState) -> None:
@@ -73,6 +93,7 @@ def settle_upgrade(deployment: Deployment, state: UpgradeState, *, kept: bool) -
 
     If it is not kept, dflash.lock is as it was before.
     """
+    give_up_room(deployment)
     if kept:
         remember_planned(deployment, state.planned)
         if deployment.next_entry.exists():

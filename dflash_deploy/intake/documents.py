@@ -100,13 +100,14 @@ Value = Annotated[str, Field(max_length=32 * 1024)]
 class PlannedSettings(Document):
     """`.dflash/planned.json`: the settings that the program chose for `.env`, without those that the user chose.
 
-    `program` is the version that wrote it, `recipe` the recipe that was asked for, `release` the catalog's entry of the
-    engine release: a later program may not have it.
+    `program` is the version that wrote it, `recipe` the recipe that was asked for, `release` and `family` the catalog's
+    entries of the engine release and the model: a later program or catalog may not have them.
     """
 
     program: Name
     recipe: Name = ""
     release: dict[str, Any] = {}
+    family: dict[str, Any] = {}
     values: Annotated[dict[Name, Value], Field(max_length=1000)]
 
 
@@ -125,6 +126,21 @@ class UpgradeState(Document):
     planned: PlannedSettings
     speed: Annotated[dict[Name, Annotated[list[float], Field(max_length=100)]], Field(max_length=100)] = {}
     lock: Annotated[str, Field(max_length=MIB)] = ""
+
+
+class KeptUpdate(Document):
+    """A catalog that `models update` keeps: its text with the digest, the file or URL it came from, and when (UTC)."""
+
+    text: Annotated[str, Field(max_length=MIB)]
+    sha256: Digest
+    place: Name
+    at: Annotated[str, AfterValidator(_checked_time)]
+
+
+class KeptUpdates(RootModel[Annotated[list[KeptUpdate], Field(min_length=1, max_length=2)]]):
+    """`catalog.json` in the user's configuration: the catalog in use, and the one before it."""
+
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 class TunePoint(Document):

@@ -99,13 +99,21 @@ def entry_at(place: str) -> Family:
     """
     if "://" not in place:
         return read_entry(Path(place).expanduser(), Family)
+    return parse_entry(pinned_text(place), Path(urlsplit(place).path), Family)
+
+
+def pinned_text(place: str) -> str:
+    """The text at a URL that ends with `#sha256=` and its digest.
+
+    Raises CatalogRefused for another digest, and what `fetch_text` raises.
+    """
     url, _, pinned = place.partition(DIGEST)
     text = fetch_text(url, limit=MIB)
     digest = sha256(text.encode()).hexdigest()
     if pinned.lower() != digest:
         said = "has another digest than the URL says" if pinned else "has no digest in its URL"
-        raise CatalogRefused(f"the entry {said}", hint=f"read it, and if it is right, append {DIGEST}{digest}")
-    return parse_entry(text, Path(urlsplit(url).path), Family)
+        raise CatalogRefused(f"the file {said}", hint=f"read it, and if it is right, append {DIGEST}{digest}")
+    return text
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -286,8 +286,7 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
                 hint="`dflash-deploy up` starts it",
             )
         rows = changes(deployment) if upgrade is None else differences(upgrade, deployment, back=True)
-        if rows:
-            deployment.with_values({row.name: row.good for row in rows})
+        put_back(deployment, rows)
         if upgrade is not None:
             settle_upgrade(deployment, upgrade, kept=False)
         for row in rows:
@@ -297,6 +296,19 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
         record(restored, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
     changed = tuple(row.name for row in rows)
     return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
+
+
+def put_back(deployment: Deployment, rows: Sequence[Change]) -> Deployment:
+    """Write earlier settings into `.env`. One that had no value stays empty if a newer catalog would choose one."""
+    if not rows:
+        return deployment
+    before = {row.name: row.good for row in rows}
+    chosen: Mapping[str, str] = {}
+    with suppress(DeployError):
+        chosen = plan_of(Deployment(deployment.directory, text=deployment.text_with(before))).values
+    return deployment.with_values(
+        before, empty=[name for name, value in before.items() if chosen.get(name) and not value]
+    )
 
 
 def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:

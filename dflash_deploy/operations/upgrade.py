@@ -26,14 +26,16 @@ from dflash_deploy.catalog.models import entry_text
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.client.endpoint import START_IT, served_names
 from dflash_deploy.deployment.directory import Deployment, restored_since
-from dflash_deploy.deployment.files import LOCK_FILE, PUBLIC, write_if_changed
+from dflash_deploy.deployment.files import FULL, LOCK_FILE, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.deployment.upgrading import (
     differences,
+    give_up_room,
     planned_before,
     planned_settings,
     remember_upgrade,
+    reserve_room,
     settle_upgrade,
     unfinished_upgrade,
 )
@@ -61,7 +63,7 @@ from dflash_deploy.operations.plan import faster_recipe
 from dflash_deploy.operations.pull import check_hub
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
-from dflash_deploy.operations.up import Start, with_weights
+from dflash_deploy.operations.up import Start, put_back, with_weights
 from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import below
@@ -492,6 +494,7 @@ def _begun(deployment: Deployment, found: Upgraded, choice: Choice) -> UpgradeSt
         hint = "`dflash-deploy rollback` restores them in .env, then upgrade"
         raise NotPossible("the engine runs with the last working settings, not those of .env", hint=hint)
     assert found.plan is not None  # noqa: S101 - `_proposed` has made it
+    reserve_room(deployment)
     deployment.next_entry.unlink(missing_ok=True)
     if choice.family is not None:
         write_if_changed(deployment.next_entry, entry_text(choice.family), mode=PUBLIC)
@@ -530,9 +533,10 @@ class _Trial:
             except EngineAsked:
                 # a shutdown says nothing about the settings
                 raise
-            except DeployError as failed:
-                problem = failed
-                state = self._next(state, step="back", why=failed.message, code=int(failed.exit_code))
+            except (DeployError, OSError) as failed:
+                give_up_room(Deployment(self.directory))
+                problem = _of_the_disk(self.directory, failed)
+                state = self._next(state, step="back", why=problem.message, code=int(problem.exit_code))
         done = replace(self.found, before=_medians(state.speed), after=_medians(after))
         if state.step == "back":
             return replace(done, outcome="back", failure=self._gone_back(state, problem))
@@ -555,10 +559,12 @@ class _Trial:
             plan = with_weights(Deployment(self.directory, text=text), self.reporter, ask=True)
             for error in plan.errors:
                 raise PreflightRefused(error.message, hint=error.fix)
-        except DeployError:
+            return self._next(state, step="try", speed=self._speed_before(deployment, state))
+        except (DeployError, OSError) as failed:
             settle_upgrade(deployment, state, kept=False)
-            raise
-        return self._next(state, step="try", speed=self._speed_before(deployment, state))
+            problem = _of_the_disk(self.directory, failed)
+            problem.message = f"nothing changed: {problem.message}"
+            raise problem from None
 
     def _speed_before(self, deployment: Deployment, state: UpgradeState) -> dict[str, list[float]]:
         """The speed of what runs; empty if another model comes, or if nothing runs."""
@@ -597,6 +603,8 @@ class _Trial:
         """The deployment with the new or the old settings in `.env`; the user's own stay."""
         deployment = Deployment.existing(self.directory)
         rows = differences(state, deployment, back=back)
+        if back:
+            return put_back(deployment, rows)
         return deployment.with_values({row.name: row.good for row in rows}) if rows else deployment
 
     def _gone_back(self, state: UpgradeState, problem: DeployError | None) -> DeployError:
@@ -621,6 +629,15 @@ class _Trial:
         record(deployment, "rolled-back", "upgrade", f"{state.why}; {then}")
         failed.message = f"{state.why}; {then}"
         return failed
+
+
+def _of_the_disk(directory: Path, problem: DeployError | OSError) -> DeployError:
+    """The error to report for a disk that is full. Any other OSError is raised: it says nothing of the settings."""
+    if isinstance(problem, DeployError):
+        return problem
+    if problem.errno not in FULL:
+        raise problem
+    return not_written(directory, problem)
 
 
 def _medians(speeds: Mapping[str, Sequence[float]]) -> dict[str, float] | None:

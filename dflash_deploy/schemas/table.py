@@ -14,6 +14,7 @@ from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
+from dflash_deploy.operations.update import CatalogUpdated
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
 
@@ -54,6 +55,7 @@ CORE: Mapping[str, CommandData] = {
     "models show": CommandData((listing.ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
+    "models update": CommandData((CatalogUpdated,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),
     "keys add": CommandData((keys.KeyChange,)),

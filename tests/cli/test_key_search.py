@@ -41,6 +41,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "models show": ("tiny",),
     "models use": ("tiny", "--dry-run"),
     "models add": (".",),
+    "models update": ("--revert", "--dry-run"),
     "models convert gguf": (".", "--target", "."),
     "fleet init": ("nvidia@localhost",),
     "fleet up": (),

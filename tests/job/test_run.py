@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,14 +40,18 @@ def until(found: Callable[[str], bool], lines: Iterable[str]) -> Iterator[str]:
             return
 
 
+def command_of(model: dict[str, str]) -> list[str]:
+    """The command of a model in the configuration, with this Python."""
+    words = shlex.split(model["cmd"])
+    return [sys.executable, "-m", "dflash_deploy", *words[words.index("run") :]]
+
+
 @contextmanager
 def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command that llama-swap is given, once its endpoint answers, with the URL that llama-swap is given."""
     shown = yaml.safe_load(dflash("run", "--as", "llama-swap", at=directory).succeeded().out)
     model = shown["models"]["tiny"]
-    words = shlex.split(model["cmd"])
-    command = [sys.executable, "-m", "dflash_deploy", *words[words.index("run") :]]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(command_of(model), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         said = list(until(lambda line: "its log follows" in line, process.stdout))
         assert process.poll() is None, said
@@ -114,6 +120,97 @@ def test_deployments_that_cannot_take_turns_are_refused(directory: Path, tmp_pat
     shown = yaml.safe_load(done.out)
     assert (list(shown["models"]), shown["models"]["small"]["aliases"]) == (["tiny", "small"], ["little"])
     assert dflash("run", "other", at=directory).code is ExitCode.USAGE
+
+
+class LlamaSwap:
+    """A double of llama-swap, a program in Go: it does with its configuration what that does.
+
+    One model at a time: it stops the other one with SIGTERM after its requests, runs `cmd` until `checkEndpoint`
+    answers, and sends the request to `proxy`.
+    """
+
+    def __init__(self, configuration: str, client: httpx.Client) -> None:
+        whole = yaml.safe_load(configuration)
+        self._models, self._patience, self._client = whole["models"], whole["healthCheckTimeout"], client
+        self._changed = threading.Condition()
+        self._loaded, self._busy = "", 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.switches, self.longest_wait = 0, 0.0
+
+    def ask(self, model: str, body: dict[str, object]) -> httpx.Response:
+        """The answer of a model, which is loaded first."""
+        began = time.monotonic()
+        with self._changed:
+            while self._loaded != model:
+                if self._busy:
+                    self._changed.wait()
+                else:
+                    self.stop()
+                    self._start(model)
+            self._busy += 1
+            self.longest_wait = max(self.longest_wait, time.monotonic() - began)
+        try:
+            return self._client.post(self._models[model]["proxy"] + "/v1/completions", json={"model": model, **body})
+        finally:
+            with self._changed:
+                self._busy -= 1
+                self._changed.notify_all()
+
+    def _start(self, name: str) -> None:
+        model = self._models[name]
+        self._process = subprocess.Popen(command_of(model), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        assert wait_until(lambda: self._answers(model["proxy"] + model["checkEndpoint"]), self._patience)
+        self._loaded, self.switches = name, self.switches + 1
+
+    def _answers(self, url: str) -> bool:
+        try:
+            return self._client.get(url).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def stop(self) -> None:
+        """End the model that is loaded, if one is."""
+        if self._process is not None:
+            self._process.terminate()
+            assert self._process.wait(self._models[self._loaded]["unloadTimeout"]) == 0
+        self._process, self._loaded = None, ""
+
+
+def engines(directory: Path) -> int:
+    return sum("llamacpp_wheel" in line and "serve.door" not in line for line in processes(directory).values())
+
+
+TURNS = 2
+"""How often the clients change to the other model."""
+
+
+def test_two_deployments_take_turns_and_never_run_at_once(directory: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    init(other)
+    key, names = Deployment(directory).key.reveal(), ("tiny", "small")
+    edit_env(other, SERVED_MODEL_NAME="small", VLLM_API_KEY=key)
+    shown = dflash("run", "--as", "llama-swap", "other", at=directory).succeeded().out
+    most = 0
+    with httpx.Client(headers={"x-api-key": key}, timeout=HANGS) as http, ThreadPoolExecutor(8) as pool:
+        swap = LlamaSwap(shown, http)
+
+        def client(number: int) -> list[int]:
+            """Status codes of 25 requests to both models in turns; half of the clients begin with the other one."""
+            order = [names[(number + sent * TURNS // 25) % 2] for sent in range(25)]
+            body = {"prompt": "One"}
+            return [swap.ask(name, {**body, "max_tokens": 1 + sent % 4}).status_code for sent, name in enumerate(order)]
+
+        clients = [pool.submit(client, number) for number in range(8)]
+        while not all(one.done() for one in clients):
+            most = max(most, engines(directory) + engines(other))
+            time.sleep(0.2)
+    swap.stop()
+    print(f"{swap.switches} switches, longest wait {swap.longest_wait:.1f} s")
+    assert [status for one in clients for status in one.result()] == [200] * 200
+    assert most == 1
+    assert TURNS < swap.switches < 2 * TURNS
+    assert engines(directory) + engines(other) == 0
 
 
 def says_asleep(url: str) -> bool:

@@ -1,11 +1,17 @@
 """`upgrade`: what changes, what stays, what is slower, and which settings `.env` has at each step."""
 
+import errno
+import os
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.deployment import files
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.upgrading import (
     differences,
@@ -15,12 +21,14 @@ from dflash_deploy.deployment.upgrading import (
     settle_upgrade,
     unfinished_upgrade,
 )
-from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused, SettingsRefused, UnknownEngine
+from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible, PreflightRefused, SettingsRefused, UnknownEngine
 from dflash_deploy.intake.documents import PlannedSettings, UpgradeState
 from dflash_deploy.operations import plan
+from dflash_deploy.operations import upgrade as operation
 from dflash_deploy.operations.plan import init
+from dflash_deploy.operations.up import Start
 from dflash_deploy.operations.upgrade import Upgraded, Wish, look, merged_arguments, newest, slower, upgrade
-from dflash_deploy.plan.result import Choice
+from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import catalog_for, plan_of
 from tests.support.cli import edit_env
 from tests.support.machines import MACHINES
@@ -139,6 +147,8 @@ def test_settings_that_up_would_refuse_change_nothing(box: Path) -> None:
         upgrade(box)
     with pytest.raises(NotPossible):
         upgrade(box, Wish(model="qwen3.5-27b-gguf", engine="vllm-0.33"))
+    with pytest.raises(PreflightRefused, match=r"nothing changed.*(GiB|memory|fit)"):
+        upgrade(box, Wish(model="qwen3.5-397b-a17b-fp8"))
     edit_env(box, EXTRA_ARGS="--seed '3")
     with pytest.raises(SettingsRefused):
         look(box)
@@ -252,3 +262,95 @@ def test_the_end_leaves_no_state_and_the_lock_of_what_runs(box: Path, kept: bool
     known = planned_before(deployment)
     assert known is not None
     assert (known.program == "1") is kept
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """MAX_NUM_SEQS of each start of an upgrade whose engines are not real."""
+    begun: list[str] = []
+
+    def and_check(_: object, deployment: Deployment, plan: object) -> SimpleNamespace:
+        begun.append(deployment.values["MAX_NUM_SEQS"])
+        return SimpleNamespace(failure=None)
+
+    monkeypatch.setattr(operation, "with_weights", lambda deployment, *_, **__: plan_of(deployment))
+    monkeypatch.setattr(operation, "engine_work", lambda *_: nullcontext())
+    monkeypatch.setattr(operation, "test", lambda *_, **__: SimpleNamespace(failure=None))
+    monkeypatch.setattr(operation._Trial, "_speed_before", lambda *_: {})
+    monkeypatch.setattr(Start, "and_check", and_check)
+    return begun
+
+
+def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
+    box: Path, starts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = Start.and_check
+
+    def and_check(start: Start, deployment: Deployment, plan: Plan) -> object:
+        done = starting(start, deployment, plan)
+        if deployment.values["MAX_NUM_SEQS"] == "8":
+            # as ComposeRuntime.start: `docker compose up` fails before it replaces the container
+            raise EngineNotReady("an image could not be pulled from its registry", hint="check DFLASH_BASE_IMAGE")
+        return done
+
+    written_by_an_older_program(box, MAX_NUM_SEQS="3")
+    monkeypatch.setattr(Start, "and_check", and_check)
+    before = (box / ".env").read_bytes()
+    done = upgrade(box)
+    assert (done.outcome, starts) == ("back", ["8", "3"])
+    assert isinstance(done.failure, EngineNotReady)
+    assert done.failure.message == "an image could not be pulled from its registry; the old settings run again"
+    assert (box / ".env").read_bytes() == before
+
+
+def test_a_setting_that_only_the_newer_catalog_has_does_not_stay(
+    box: Path, starts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own" / "profiles"
+    own.mkdir(parents=True)
+    setting = "{value: --max-logprobs 3, reason: planted by this test}"
+    (own / "h100.yaml").write_text(f"{{name: h100, extends: h100, settings: {{EXTRA_ARGS: {setting}}}}}")
+    monkeypatch.setenv("DFLASH_CATALOG", str(own.parent))
+    monkeypatch.setattr(operation, "test", lambda *_, **__: SimpleNamespace(failure=EngineNotReady("ended", hint="")))
+    assert names(look(box))["EXTRA_ARGS"] == ("", "--max-logprobs 3")
+    assert upgrade(box).outcome == "back"
+    assert len(starts) == 2
+    assert plan_of(Deployment(box)).values["EXTRA_ARGS"] == ""
+    # the next upgrade proposes it again: it is no setting of the user
+    assert "EXTRA_ARGS" in names(look(box))
+
+
+@pytest.mark.parametrize(("room_at", "outcome"), [("_speed_before", ""), ("_written", "back"), ("test", "back")])
+def test_a_full_disk_at_any_step_leaves_the_old_engine(
+    box: Path, starts: list[str], monkeypatch: pytest.MonkeyPatch, room_at: str, outcome: str
+) -> None:
+    """No write to the disk succeeds after that step, as long as the space for the way back is taken."""
+    steps, room = operation if room_at == "test" else operation._Trial, box / ".dflash" / "upgrade.room"
+    step, to_disk, full = getattr(steps, room_at), files._to_disk, []
+
+    def fills(*told: object, **how: object) -> object:
+        done = step(*told, **how)
+        full.append(True)
+        return done
+
+    def disk(file: BinaryIO) -> None:
+        if full and room.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        to_disk(file)
+
+    written_by_an_older_program(box, MAX_NUM_SEQS="3")
+    monkeypatch.setattr(steps, room_at, fills)
+    monkeypatch.setattr(files, "_to_disk", disk)
+    before = (box / ".env").read_bytes()
+    if outcome:
+        done = upgrade(box)
+        assert (done.outcome, starts) == (outcome, ["8", "3"])
+        assert isinstance(done.failure, PreflightRefused)
+        assert "No space left on device; the old settings run again" in done.failure.message
+    else:
+        with pytest.raises(PreflightRefused, match="No space left") as refusal:
+            upgrade(box)
+        assert refusal.value.message.startswith("nothing changed")
+        assert starts == []
+    assert (box / ".env").read_bytes() == before
+    assert (unfinished_upgrade(Deployment(box)), room.exists()) == (None, False)
