@@ -97,7 +97,13 @@ RETIRED: Mapping[str, str] = {
     "monitor export --compose": "the folder always has the Compose project",
     **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
     **dict.fromkeys(
-        ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
+        (
+            "export kubernetes --host",
+            "--ingress-class",
+            "--storage-class",
+            "--gpu-resource",
+            "export kubernetes --weights",
+        ),
         f"an overlay has it: {DOCS}/how-to/kubernetes.md",
     ),
     **dict.fromkeys(

@@ -8,9 +8,12 @@ import yaml
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.weights.lock import Lock
-from tests.cli.test_export import DRAFTER, TARGET
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from tests.support.cli import Ran, dflash, edit_env, initialise
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FILES = (LockedFile("model.safetensors", 3 * 2**30, sha256="0" * 64),)
+TARGET, DRAFTER = LockedModel("lab/target", COMMIT, FILES), LockedModel("lab/drafter", COMMIT, FILES)
 
 
 @pytest.fixture
