@@ -21,7 +21,7 @@ from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
 from dflash_deploy.intake.files import read_text
-from dflash_deploy.operations.key_file import key_with, refuse_fleet
+from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
@@ -106,13 +106,10 @@ class Replaced(Documented):
 def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Replaced:
     """Write a new key into `.env`, restart an engine that runs, and prove that it rejects the old key.
 
-    Raises NotPossible for a fleet, and what `startup.rotate_running` raises: nothing has changed after
+    Raises what `startup.rotate_running` raises: nothing has changed after
     PreflightRefused and SettingsRefused.
     """
     with locked(directory, "keys rotate", check=False) as old:
-        if old.key_is_sound:
-            # else no host of a fleet has an engine with it
-            refuse_fleet(old, "rotate")
         if is_up(runtime_for(old, plan_to_stop(old))):
             with engine_work(old, "keys rotate", reporter):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)
@@ -263,13 +260,12 @@ def add_key(
 ) -> KeyChange:
     """Write a new key with this name into `.env`. A running engine accepts it without a restart.
 
-    Raises NotPossible if the name is taken or is not valid, and for a fleet; KeyNotReplaced if a running engine
+    Raises NotPossible if the name is taken or is not valid; KeyNotReplaced if a running engine
     refuses the key.
     """
     with locked(directory, "keys add", check=False) as deployment:
         key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
         keys = with_key(deployment.further_keys, key)
-        refuse_fleet(deployment, f"add {name} --scope {scope}")
         done = _written(deployment, keys, key, {HTTPStatus.OK})
         record(deployment, "key", "keys add", f"{name}, scope {scope}")
         return done
@@ -278,13 +274,12 @@ def add_key(
 def revoke_key(directory: Path, name: str) -> KeyChange:
     """Remove the key with this name from `.env`. A running engine rejects it without a restart.
 
-    Requests that it has begun continue. Raises NotPossible if no key has the name, and for a fleet; KeyNotReplaced if
+    Requests that it has begun continue. Raises NotPossible if no key has the name; KeyNotReplaced if
     a running engine still accepts the key.
     """
     with locked(directory, "keys revoke", check=False) as deployment:
         before = deployment.further_keys
         key = key_with(before, name)
-        refuse_fleet(deployment, f"revoke {name}")
         kept = tuple(each for each in before if each.name != name)
         done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
         record(deployment, "key", "keys revoke", name)

@@ -52,11 +52,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet facts": (),
     "fleet fetch": (),
     "fleet route": (),
-    "fleet accept": (),
-    "fleet keys add": ("alice",),
-    "fleet keys rotate": ("--overlap", "0"),
-    "fleet keys revoke": ("alice",),
-    "fleet keys usage": (),
     "image build": (),
     "image verify": (),
     "image digest": (),
@@ -88,7 +83,6 @@ WITHOUT_DIRECTORY = (
     "schema",
     "explain",
     "fleet facts",
-    "fleet accept",
 )
 """Verbs that read no deployment, or none without a document on standard input."""
 

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 
 from dflash_deploy.document import CommandData
 from dflash_deploy.features.fleet.host import FetchedWeights, MachineFacts, Routed
-from dflash_deploy.features.fleet.keys import AcceptedKeys, FleetKeys
-from dflash_deploy.features.fleet.operations import FleetCreated, FleetUsage
+from dflash_deploy.features.fleet.operations import FleetCreated
 from dflash_deploy.features.fleet.settings import FleetResult
 
 DOCUMENTS: Mapping[str, CommandData] = {
     "fleet init": CommandData((FleetCreated,)),
     **{f"fleet {name}": CommandData((FleetResult,)) for name in ("up", "status", "test", "down", "restart")},
-    **{f"fleet keys {name}": CommandData((FleetKeys,)) for name in ("add", "rotate", "revoke")},
-    "fleet keys usage": CommandData((FleetUsage,)),
     "fleet facts": CommandData((MachineFacts,)),
     "fleet fetch": CommandData((FetchedWeights,), streams=True),
     "fleet route": CommandData((Routed,), streams=True),
-    "fleet accept": CommandData((AcceptedKeys,), streams=True),
 }

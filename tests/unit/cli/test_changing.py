@@ -15,7 +15,6 @@ READING = {
     "doctor",
     "explain",
     "fleet facts",
-    "fleet keys usage",
     "fleet logs",
     "fleet status",
     "fleet test",
