@@ -6,5 +6,5 @@ FEATURE = Feature(
     commands={
         "fleet": (f"{__name__}.commands", "Several machines over SSH: init, up, status, test, logs, down."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -10,10 +10,12 @@ from queue import SimpleQueue
 from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atomically
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import CommandData
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.features.fleet import ssh
 from dflash_deploy.features.fleet.engines import leave_all, stop_engine, with_routes
 from dflash_deploy.features.fleet.file import FleetHost, fleet_text, host_from
+from dflash_deploy.features.fleet.host import FetchedWeights, MachineFacts, Routed
 from dflash_deploy.features.fleet.prepare import ExaminedHost, examine
 from dflash_deploy.features.fleet.settings import (
     FleetResult,
@@ -182,3 +184,12 @@ def _to(queue: SimpleQueue[tuple[str, str]], name: str, deployment: Deployment) 
         queue.put((name, deployment.redact(line.decode("utf-8", "replace"))))
 
     return take
+
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    "fleet init": CommandData((FleetCreated,)),
+    **{f"fleet {name}": CommandData((FleetResult,)) for name in ("up", "status", "test", "down", "restart")},
+    "fleet facts": CommandData((MachineFacts,)),
+    "fleet fetch": CommandData((FetchedWeights,), streams=True),
+    "fleet route": CommandData((Routed,), streams=True),
+}
