@@ -104,7 +104,6 @@ def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(d
         ({}, ("--out", "."), ExitCode.USAGE, "has files that this command did not write"),
         ({}, ("--out", ".dflash/out"), ExitCode.USAGE, "is a directory of a deployment"),
         ({}, ("--out", "é"), ExitCode.USAGE, "`é` gives no name for a Compose project"),
-        ({}, ("--image", "a"), ExitCode.USAGE, "`compose.override.yaml` has it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(

@@ -121,7 +121,3 @@ def test_what_is_refused(deployment: Path, tmp_path: Path) -> None:
     other.write_text("{")
     refused(planned(deployment, TINY, "--figures", str(other)), "other.json is damaged")
     refused(planned(deployment, TINY, "--figures", str(tmp_path / "none.json")), "none.json")
-
-
-def test_the_option_of_old_names_the_command_of_today() -> None:
-    refused(invoke("plan", "--load", TINY), "--load", "today it is `dflash-deploy capacity LOAD`")
