@@ -55,7 +55,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "image build": (),
     "image verify": (),
     "image digest": (),
-    "image sbom": (),
     "keys show": (),
     "keys rotate": (),
     "schema": ("keys", "rotate"),

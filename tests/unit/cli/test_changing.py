@@ -18,7 +18,6 @@ READING = {
     "fleet logs",
     "fleet status",
     "fleet test",
-    "image sbom",
     "image verify",
     "keys list",
     "keys show",
