@@ -243,9 +243,9 @@ WRONG_VALUE = Fault(
     "up",
     180,
     (
-        'error while handling argument "--seed"',
+        "llama.cpp does not accept --seed as it was given",
         "the engine runs with the last working settings again",
-        "EXTRA_ARGS: (empty) -> --seed none",
+        "--seed none",
     ),
     ExitCode.NOT_READY,
     "correct the setting, or the argument in EXTRA_ARGS",
@@ -254,7 +254,9 @@ WRONG_VALUE = Fault(
 
 @shows(WRONG_VALUE)
 def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(running: Path) -> None:
-    edit_env(running, EXTRA_ARGS="--seed none")
+    before = Deployment(running).values["EXTRA_ARGS"]
+    wrong = f"{before} --seed none"
+    edit_env(running, EXTRA_ARGS=wrong)
     patient = Patient(running)
     try:
         patient.notices(WRONG_VALUE)
@@ -262,12 +264,12 @@ def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_
         assert data["state"] == "ready"
         assert "not those of .env" in data["instead"]
         # what a person wrote is theirs to change
-        assert Deployment(running).values["EXTRA_ARGS"] == "--seed none"
+        assert Deployment(running).values["EXTRA_ARGS"] == wrong
         rows = dflash("rollback", "--json", at=running).succeeded().document["data"]["changed"]
         assert rows == ["EXTRA_ARGS"]
         assert "instead" not in dflash("status", "--json", at=running).succeeded().document["data"]
     finally:
-        edit_env(running, EXTRA_ARGS="")
+        edit_env(running, EXTRA_ARGS=before)
     patient.recovers(WRONG_VALUE)
 
 

@@ -31,9 +31,21 @@ def test_sglang_takes_the_arguments_and_ends_where_it_looks_for_a_gpu(base_image
     initialise("--profile", "h100", "--engine", "sglang", "--model", "tiny", "--runtime", "compose", at=place)
     deployment = Deployment(place)
     settings = environment_of(plan_of(deployment))
+    owner = deployment.env_file.stat()
     ran = subprocess.run(
         [
-            *("docker", "run", "--rm", "--read-only", "--tmpfs", "/tmp", "--tmpfs", "/cache:mode=1777"),
+            # as Compose does, as the user who can read .env
+            *(
+                "docker",
+                "run",
+                "--rm",
+                f"--user={owner.st_uid}:{owner.st_gid}",
+                "--read-only",
+                "--tmpfs",
+                "/tmp",
+                "--tmpfs",
+                "/cache:mode=1777",
+            ),
             *(f"--env={name}={value}" for name, value in settings.items()),
             *(f"--volume={ROOT}/models/tiny/{role}:/models/{role}:ro" for role in ("target", "drafter")),
             *("--volume", f"{deployment.env_file}:{settings['DFLASH_SECRETS_FILE']}:ro", IMAGE),
@@ -44,7 +56,7 @@ def test_sglang_takes_the_arguments_and_ends_where_it_looks_for_a_gpu(base_image
         check=False,
     )
     log = ran.stdout + ran.stderr
-    begun = next(line for line in log.splitlines() if line.startswith("dflash: SGLang 0.5.23: "))
+    begun = next((line for line in log.splitlines() if line.startswith("dflash: SGLang 0.5.23: ")), log)
     assert [words for words in ARGUMENTS if words not in begun] == []
     assert ran.returncode == 1
     assert "No accelerator" in log.strip().splitlines()[-1], log[-2000:]

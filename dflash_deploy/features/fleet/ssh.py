@@ -45,6 +45,7 @@ from dflash_deploy.errors import (
 from dflash_deploy.features.fleet.file import Fleet, FleetHost
 from dflash_deploy.intake.answers import ForeignDocument, read_document
 from dflash_deploy.intake.parse import Invalid, printable
+from dflash_deploy.serve.settings import Settings
 
 CONNECT_TIMEOUT = 10
 """Seconds for a connection."""
@@ -174,11 +175,10 @@ exit 0
 # The mark is the digest of the release and of the `.env` with which an engine was started, but its further keys:
 # a gateway reads them again without a restart.
 _SETTINGS = """\
-place=$1 release=$3
+place=$1 release=$3 keys="^[[:space:]]*(export[[:space:]]+)?$4[[:space:]]*="
 case $place in /*) ;; *) place=$HOME/$place ;; esac
 mark=$place/.dflash/started-together
 [ -f "$place/.env" ] || { [ "$2" = mark ] || echo other; exit 0; }
-keys='^[[:space:]]*(export[[:space:]]+)?DFLASH_API_KEYS[[:space:]]*='
 now=$({ printf '%s\\n' "$release"; grep -vE "$keys" "$place/.env"; } | sha256sum | cut -c 1-64)
 if [ "$2" = compare ]; then
   [ "$now" = "$(cat "$mark" 2>/dev/null)" ] && echo same || echo other
@@ -230,12 +230,12 @@ def mark_settings(directory: str, release: str) -> list[str]:
 
     An empty release is one that no comparison finds.
     """
-    return _shell(_SETTINGS, _in_home(directory), "mark", release)
+    return _shell(_SETTINGS, _in_home(directory), "mark", release, Settings.dflash_api_keys.name)
 
 
 def compare_settings(directory: str, release: str) -> list[str]:
     """Prints `same` if `.env` and the release are those that `mark_settings` has seen, else `other`."""
-    return _shell(_SETTINGS, _in_home(directory), "compare", release)
+    return _shell(_SETTINGS, _in_home(directory), "compare", release, Settings.dflash_api_keys.name)
 
 
 def deployed(directory: str) -> list[str]:
