@@ -17,8 +17,16 @@ from dflash_deploy.doctor.check import Check, DoctorContext, Status
 from dflash_deploy.door.caddy import Caddy, find_caddy
 from dflash_deploy.door.site import Site, published_site
 from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
-from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
-from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, may_listen_on
+from dflash_deploy.host.net import (
+    ROCE_V2,
+    Link,
+    answers,
+    foreign_bind,
+    is_address_here,
+    listener_on,
+    may_listen_on,
+    read_links,
+)
 from dflash_deploy.intake.answers import fetch_answer, new_client, trusting
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Plan
@@ -27,8 +35,16 @@ from dflash_deploy.runtime.domain import may_listen_from
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.hub import TOKENS, TRANSIENT, authorization, is_page, refusal, unreachable
-from dflash_deploy.weights.source import Source, without_credentials
+from dflash_deploy.weights.hub import (
+    TOKENS,
+    TRANSIENT,
+    Source,
+    authorization,
+    is_page,
+    refusal,
+    unreachable,
+    without_credentials,
+)
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
