@@ -14,7 +14,6 @@ import typer
 from typer.exceptions import TyperException
 
 from dflash_deploy.cli.shown import About, quoted
-from dflash_deploy.errors import DOCS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,30 +82,6 @@ _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
 }
 """What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
 
-RETIRED: Mapping[str, str] = {
-    "--load": "today it is `dflash-deploy capacity LOAD`",
-    "--no-blocks": "`bench` prints no blocks unless it is given --blocks",
-    **dict.fromkeys(
-        (
-            *("--webhook", "--webhook-file", "--webhook-token-file", "--ntfy", "--ntfy-file", "--ntfy-token-file"),
-            *("--mail", "--mail-from", "--smtp", "--smtp-user", "--smtp-password-file"),
-        ),
-        "receivers of alerts are in `.dflash/monitor/alertmanager/alertmanager.yml`, or in that of an export",
-    ),
-    **dict.fromkeys(("--node", "--gpu", "--blackbox"), "the Compose project of `monitor` has the exporters"),
-    "monitor export --compose": "the folder always has the Compose project",
-    **dict.fromkeys(("monitor up --port", "--alert-port"), "ports are in `.dflash/monitor/.env`"),
-    **dict.fromkeys(
-        ("export kubernetes --host", "--ingress-class", "--storage-class", "--gpu-resource"),
-        f"an overlay has it: {DOCS}/how-to/kubernetes.md",
-    ),
-    **dict.fromkeys(
-        ("export compose --image", "export compose --router-image"),
-        f"`compose.override.yaml` has it: {DOCS}/how-to/run-the-folder.md",
-    ),
-}
-"""Options that are gone, some of one command only, and the hint for who uses one."""
-
 _PREFIX = "Value error, "
 """What pydantic writes before the words of others."""
 
@@ -129,12 +104,8 @@ def _show_usage(problem: TyperException) -> None:
     said = problem.format_message()
     typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
     # an option without its value has no context
-    context, name = getattr(problem, "ctx", None), getattr(problem, "option_name", "")
-    # `dflash-deploy` may be `python -m dflash_deploy`
-    command = " ".join(context.command_path.split()[-2:]) if context else ""
-    retired = RETIRED.get(f"{command} {name}") or RETIRED.get(name)
-    shows = f"`{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts"
-    typer.echo(f"  hint: {retired or shows}", err=True)
+    context = getattr(problem, "ctx", None)
+    typer.echo(f"  hint: `{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts", err=True)
 
 
 def _worded(problem: TyperException) -> str:

@@ -1,8 +1,7 @@
-"""`image build`, `verify`, `digest` and `sbom`: the engine's image, its base and its contents."""
+"""`image build`, `verify` and `digest`: the engine's image and its base."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.serve.settings import Settings
 
 image = typer.Typer(
-    help="The engine's image: build, verify, digest, sbom.",
+    help="The engine's image: build, verify, digest.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=examples("image build", "image digest --pin"),
@@ -56,26 +55,6 @@ def image_digest(
     return Report(found, (f"base     {found.reference}", said))
 
 
-@command(examples=("image sbom", "image sbom --out sbom.json"))
-def image_sbom(
-    directory: Directory = HERE,
-    out: Annotated[Path | None, typer.Option(help="Write it to this file, instead of to standard output.")] = None,
-) -> Report:
-    """The image's bill of materials: CycloneDX 1.6, JSON."""
-    from dflash_deploy.deployment.files import check_output, write_output
-    from dflash_deploy.operations.image import bill_of_materials
-
-    if out is not None:
-        check_output(out)
-    text = bill_of_materials(directory)
-    if out is None:
-        typer.echo(text)
-        return Report()
-    write_output(out, f"{text}\n")
-    return Report({"file": str(out)}, (f"written  {out}",))
-
-
 image.command("build")(image_build)
 image.command("verify")(image_verify)
 image.command("digest")(image_digest)
-image.command("sbom")(image_sbom)

@@ -1,18 +1,24 @@
-"""`logs`: what the engine wrote, secrets redacted, or a bundle of all that a report needs."""
+"""`logs` and `explain`: the log of an engine, and its cause."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Replica
+from dflash_deploy.cli.foreign import recipe_lines
+from dflash_deploy.cli.options import HERE, Directory, Json, Profile, Replica, engines
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import BadInput, where_explained
+from dflash_deploy.redact import redact_by_shape
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations.explain import ExplainedLog
 
 
 @command(examples=("logs --follow", "logs --bundle report.tar.gz"))
@@ -62,3 +68,88 @@ def _print(directory: Path, replica: int | None, tail: int | None, *, follow: bo
         typer.echo(visible(line))
         if lost_output() is not None:
             return
+
+
+CAUSES = {"unknown": "unknown: the decisive lines are below", "none": "the log shows no failure"}
+NO_ENGINE = "none found: no line is one of vLLM, SGLang or llama.cpp, so this may not be the log of an engine"
+
+
+@command(examples=("explain engine.log", "explain --command run.sh --profile rtx-3090"))
+def explain(
+    file: Annotated[Path | None, typer.Argument(help="The log, or - for standard input.", show_default=False)] = None,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--command", metavar="FILE|URL|-", help="A launch command or recipe instead of a log. Runs nothing of it."
+        ),
+    ] = None,
+    profile: Profile = None,
+    exit_code: Annotated[
+        int | None, typer.Option("--exit-code", help="How the process ended, if you know it; a signal is negative.")
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Engine that wrote the log: vllm, sglang, llamacpp, or a release of the catalog.",
+            autocompletion=engines,
+        ),
+    ] = None,
+    issue: Annotated[bool, typer.Option("--issue", help="Print a text for an issue, secrets redacted.")] = False,
+    as_json: Json = False,
+) -> Report:
+    """Explain the log of any engine: cause, evidence, fix. Needs no deployment.
+
+    `--command`: what is wrong with a launch command or recipe, on the hardware of --profile.
+    """
+    from dflash_deploy.operations.explain import explain_log
+
+    if (file is None) == (command is None):
+        raise BadInput("explain reads one of a log and --command", hint="dflash-deploy explain engine.log")
+    if command is not None:
+        return _recipe(command, profile, engine)
+    assert file is not None  # noqa: S101 - one of the two is given
+    found = explain_log(file, exit_code=exit_code, engine=engine)
+    return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
+
+
+def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
+    """Each item of a recipe with its fate, and the findings of the rules about the plan with it."""
+    from dflash_deploy.operations.foreign import plan_from, recipe_text
+    from dflash_deploy.plan.result import Choice
+
+    found = plan_from(recipe_text(source), Choice(profile=profile, engine=engine))
+    problem = [f"plan     none: {found.failure.message}", f"         {found.failure.hint}"] if found.failure else []
+    findings = found.plan.findings if found.plan else ()
+    return Report(found, (*recipe_lines(found), *problem), findings)
+
+
+def _shown(found: ExplainedLog) -> Iterator[str]:
+    yield from (f"{name:9} {redact_by_shape(text)}" for name, text in _lines(found) if text)
+
+
+def _without_diagnosis(found: ExplainedLog) -> str:
+    """What is said if no failure is named."""
+    if not found.lines:
+        return "the log is empty"
+    return NO_ENGINE if found.verdict == "none" and not found.engine else CAUSES[found.verdict]
+
+
+def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
+    known = found.explanation.diagnosis
+    yield "engine", found.engine_title or "not recognised"
+    if known is None:
+        yield "cause", _without_diagnosis(found)
+    else:
+        yield "cause", known.cause if found.verdict == "named" else f"{known.cause} (likely)"
+        yield "fix", known.do
+        yield "failure", where_explained(known.id)
+        yield "source", known.source
+    if found.verdict != "none":
+        yield from (("evidence" if number == 0 else "", line) for number, line in enumerate(found.explanation.lines))
+    yield from (("besides", text) for text in found.explanation.circumstances)
+    yield "costs", where_explained(*(cost.id for cost in found.costs)) if found.costs else None
+    yield from (("unknown", text) for text in found.not_known)
+    if not found.lines or (found.verdict == "none" and not found.engine):
+        yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
+    if found.verdict == "unknown" or (known is not None and known.part):
+        yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

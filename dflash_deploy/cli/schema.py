@@ -21,8 +21,8 @@ def schema(
 ) -> Report:
     """Print the JSON Schema of what a command prints with --json."""
     # pydantic and the catalog: not for --help
-    from dflash_deploy.schemas.every import NAMES
     from dflash_deploy.schemas.generate import schema_of
+    from dflash_deploy.schemas.table import NAMES
 
     if not document:
         return Report(shown=NAMES)

@@ -1,4 +1,4 @@
-"""`set`: change settings of `.env`, or list what can be set."""
+"""`set` and `render`: settings of `.env`, and the files that follow from them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.set import Changed, SettingRow, SettingRows
+
 
 Words = Annotated[
     list[str] | None,
@@ -73,3 +74,13 @@ def _row(row: SettingRow) -> str:
         return f"  {row.name}  secret, which `set` does not show"
     default = f"default {row.default}" if row.default else "default: the engine's"
     return f"  {row.name}{f'={row.value}' if row.value else ''}  {row.kind}; {default}"
+
+
+@command(changes=True, examples=("render", "render --dir /srv/vision"))
+def render(directory: Directory = HERE, as_json: Json = False) -> Report:
+    """Write compose.yaml and the image's build context from .env. `up` does the same by itself."""
+    from dflash_deploy.operations.plan import render as run_render
+
+    done = run_render(directory)
+    said = "wrote" if done.changed else "unchanged:"
+    return Report(done, (f"{said} {done.file}",), done.plan.findings)

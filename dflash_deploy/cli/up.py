@@ -1,15 +1,16 @@
-"""`up`: start the deployment and wait for its first answer."""
+"""`up`, `run`, `down`, `restart` and `rollback`: the engine starts, follows its settings, and stops."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
-from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience, Replica
+from dflash_deploy.cli.shown import Report, visible
+from dflash_deploy.errors import BadInput, EngineNotReady
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
@@ -93,3 +94,80 @@ def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
         "evidence": problem.detail.splitlines(),
     }
     return data if problem.fixed is None else data | {"fixed": problem.fixed}
+
+
+@command(changes=True, examples=("down", "down --dir /srv/vision"))
+def down(directory: Directory = HERE, replica: Replica = None, as_json: Json = False) -> Report:
+    """Stop and remove the engine. Weights, settings and caches stay."""
+    from dflash_deploy.operations.down import stop
+
+    done = stop(directory, replica=replica, reporter=terminal())
+    said = "stopped; weights and settings stay" if done.stopped else "nothing was running"
+    return Report(done, (said,))
+
+
+@command(changes=True, examples=("rollback", "rollback --json"))
+def rollback(
+    directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
+) -> Report:
+    """Restore the settings of the last good start, and start them. They are written back into .env."""
+    from dflash_deploy.operations.up import roll_back
+
+    done = roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
+    endpoint = f"{done.ready.endpoint}/v1"
+    count = len(done.changed)
+    said = f"{count} settings are as they were; .env.last keeps the others" if count else "nothing to undo"
+    data = {"changed": list(done.changed), "endpoint": endpoint, "state": "ready"}
+    shown = (said, f"ready     {endpoint}", f"checked   {', '.join(done.passed)}")
+    return Report(data, shown, failure=done.failure)
+
+
+@command(changes=True, examples=("restart", "restart --dir /srv/vision"))
+def restart(
+    directory: Directory = HERE,
+    replica: Replica = None,
+    patience: Patience = PATIENCE,
+    as_json: Json = False,
+    json_stream: JsonStream = False,
+) -> Report:
+    """Stop the engine and start it with the settings of .env. It restarts even if they have not changed.
+
+    Several engines restart one at a time, and the others keep answering.
+    """
+    from dflash_deploy.operations.up import restart as run_restart
+
+    reporter = terminal(json_stream=json_stream)
+    done = run_restart(directory, replica=replica, patience=patience, reporter=reporter)
+    data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
+    shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
+    return Report(data, shown, failure=done.failure)
+
+
+@command(changes=True, examples=("run --as systemd", "run --as llama-swap --dir coder vision chat"))
+def run(
+    others: Annotated[
+        list[Path] | None, typer.Argument(help="With --as llama-swap: further deployments.", show_default=False)
+    ] = None,
+    directory: Directory = HERE,
+    patience: Patience = PATIENCE,
+    supervisor: Annotated[
+        Literal["systemd", "llama-swap"] | None,
+        typer.Option("--as", help="Print what starts this command instead: a unit, or a configuration."),
+    ] = None,
+) -> Report:
+    """Start the deployment and stay in the foreground. Its log is shown until SIGTERM or Ctrl-C stops it.
+
+    The command waits for requests in progress first, at most DRAIN_SECONDS; a second signal does not.
+    """
+    if others and supervisor != "llama-swap":
+        raise BadInput("only --as llama-swap takes further deployments", hint="name one with --dir")
+    if supervisor is not None:
+        from dflash_deploy.operations.supervised import llama_swap, systemd_unit
+
+        text = systemd_unit(directory) if supervisor == "systemd" else llama_swap([directory, *(others or ())])
+        typer.echo(visible(text.rstrip()))
+        return Report()
+    from dflash_deploy.operations.run import run as run_in_foreground
+
+    run_in_foreground(directory, lambda line: typer.echo(visible(line)), patience=patience, reporter=terminal())
+    return Report(shown=("stopped; weights and settings stay",))

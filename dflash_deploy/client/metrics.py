@@ -86,11 +86,6 @@ def _samples(exposition: str) -> Iterator[MetricSample]:
             yield MetricSample(sample.name, sample.value, _position(sample.labels))
 
 
-def read_counters(exposition: str) -> SpecCounters:
-    """The counters of speculative decoding; all zero without a drafter."""
-    return read_metrics(exposition).drafts
-
-
 def _position(labels: Mapping[str, str]) -> int | None:
     written = labels.get("position")
     if written is None:

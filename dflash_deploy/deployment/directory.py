@@ -151,6 +151,11 @@ class DeploymentPlaces:
         return self.directory / ".dflash"
 
     @property
+    def is_fleet(self) -> bool:
+        """Whether it is the deployment of several hosts, which get its settings with `fleet up`."""
+        return (self.directory / FLEET_FILE).exists()
+
+    @property
     def option(self) -> str:
         """What a command needs to work on this deployment."""
         return there(self.directory)

@@ -7,7 +7,7 @@ the replaced one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +15,10 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.front import retired_key, router_keys, write_owned
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.api_keys import OWNER, ApiKey
-from dflash_deploy.serve.gateway.keys import Accepted, document_of, read_accepted
+from dflash_deploy.serve.gateway.keys import document_of
 from dflash_deploy.serve.router.files import PROBE_NAME
 
 KEYS_FILE = "keys.json"
-REPLACING = "replacing.json"
-"""The file beside it with the digests of keys that a fleet is replacing, which `.env` has no more or not yet."""
 
 
 def keys_file(deployment: Deployment) -> Path:
@@ -40,29 +38,8 @@ def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     several engines accept already. Raises SettingsRefused for an invalid entry.
     """
     known = (*deployment.further_keys, *_of_several_engines(deployment, coming))
-    text = document_of(known, retired_key(deployment), replaced_keys(deployment))
+    text = document_of(known, retired_key(deployment))
     return write_owned(deployment, keys_file(deployment), text)
-
-
-def accept_also(deployment: Deployment, keys: Sequence[Accepted] | None) -> None:
-    """Let the engines accept these keys beside those of `.env`, and no others of an earlier call.
-
-    `None` leaves those of an earlier call.
-    """
-    file = keys_file(deployment).with_name(REPLACING)
-    if keys:
-        write_owned(deployment, file, document_of((), also=keys))
-    elif keys is not None:
-        file.unlink(missing_ok=True)
-    write_keys(deployment)
-
-
-def replaced_keys(deployment: Deployment) -> tuple[Accepted, ...]:
-    """The keys of the last `accept_also`; none if the file is missing or damaged."""
-    try:
-        return read_accepted(keys_file(deployment).with_name(REPLACING))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ()
 
 
 def _of_several_engines(deployment: Deployment, coming: Secret | None) -> Iterator[ApiKey]:
@@ -84,5 +61,4 @@ def remove_keys(deployment: Deployment) -> None:
     """Remove the file and its directory, if they can be removed."""
     with suppress(OSError):
         keys_file(deployment).unlink(missing_ok=True)
-        keys_file(deployment).with_name(REPLACING).unlink(missing_ok=True)
         keys_file(deployment).parent.rmdir()

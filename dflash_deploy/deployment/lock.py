@@ -14,7 +14,7 @@ from pathlib import Path
 from dflash_deploy.deployment.compose import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import OWN, PRIVATE, remove_leftovers
-from dflash_deploy.deployment.keys import REPLACING, keys_file
+from dflash_deploy.deployment.keys import keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 from dflash_deploy.intake.documents import set_aside
 
@@ -65,7 +65,7 @@ def _tidy(deployment: Deployment) -> None:
     remove_leftovers(deployment.directory, *map(glob.escape, OWN))
     for state in (deployment.state, *_states_below(deployment.state)):
         remove_leftovers(state, "*")
-    remove_leftovers(keys_file(deployment).parent, keys_file(deployment).name, REPLACING)
+    remove_leftovers(keys_file(deployment).parent, keys_file(deployment).name)
     remove_unused_contexts(deployment.state)
 
 

@@ -729,11 +729,6 @@ def searchable(messages: Sequence[str]) -> tuple[str, ...]:
     return tuple(message[:longest] for message in messages)
 
 
-def key_lines(lines: Sequence[str], most: int = MOST_LINES) -> tuple[str, ...]:
-    """Return the decisive lines of a log."""
-    return decisive_lines(Collector().read(lines).evidence(), most)
-
-
 def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, ...]:
     """Return at most `most` lines, each once: the exceptions that ended the engine, their causes, the errors.
 

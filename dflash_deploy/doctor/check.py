@@ -23,8 +23,8 @@ from dflash_deploy.runtime.protocol import EngineState, Runtime
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import check_weights
+from dflash_deploy.weights.hub import HUB
 from dflash_deploy.weights.lock import Role
-from dflash_deploy.weights.source import HUB
 
 Status = Literal["ok", "warning", "no", "skipped"]
 

@@ -1,13 +1,10 @@
-"""What a deployment needs of the network: its port, the Hub and the clock, a domain, receivers, a Ray cluster."""
+"""What a deployment needs of the network: its port, the Hub and the clock, and a domain."""
 
 from __future__ import annotations
 
 import ctypes
 import ipaddress
-import os
 import socket
-import ssl
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,21 +17,34 @@ from dflash_deploy.doctor.check import Check, DoctorContext, Status
 from dflash_deploy.door.caddy import Caddy, find_caddy
 from dflash_deploy.door.site import Site, published_site
 from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
-from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
-from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, may_listen_on
+from dflash_deploy.host.net import (
+    ROCE_V2,
+    Link,
+    answers,
+    foreign_bind,
+    is_address_here,
+    listener_on,
+    may_listen_on,
+    read_links,
+)
 from dflash_deploy.intake.answers import fetch_answer, new_client, trusting
-from dflash_deploy.intake.documents import EngineAnswer
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret
-from dflash_deploy.runtime.asking import run_question
 from dflash_deploy.runtime.domain import may_listen_from
 from dflash_deploy.runtime.select import door_before
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.serve.traces import TracesEndpoint
-from dflash_deploy.weights.hub import TOKENS, TRANSIENT, authorization, is_page, refusal, unreachable
-from dflash_deploy.weights.source import Source, without_credentials
+from dflash_deploy.weights.hub import (
+    TOKENS,
+    TRANSIENT,
+    Source,
+    authorization,
+    is_page,
+    refusal,
+    unreachable,
+    without_credentials,
+)
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """The maximum clock difference; beyond it certificates can look expired or not yet valid."""
@@ -359,139 +369,3 @@ def _adjtimex() -> int:
         return int(ctypes.CDLL(None).adjtimex(timex))
     except (OSError, AttributeError):
         return -1
-
-
-TRACES_TIMEOUT = 5.0
-"""Seconds for the receiver to respond."""
-
-_FRAME = 9
-"""Bytes of the header of an HTTP/2 frame; the fourth is its type."""
-_SETTINGS = 4
-"""The type of the frame that a server sends first (RFC 9113, section 3.4)."""
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _SETTINGS, 0, 0, 0, 0, 0])
-"""What a client sends first: the connection preface with empty settings."""
-
-
-def traces(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
-    """Whether the receiver accepts traces. Without OTLP_TRACES_ENDPOINT there is nothing to check."""
-    receiver = plan.settings.otlp_traces_endpoint
-    if receiver is None or not plan.engine.kind.knows(Settings.otlp_traces_endpoint):
-        return
-    yield judge_traces(receiver, problem_over_http(receiver) if receiver.path else problem_over_grpc(receiver))
-
-
-def judge_traces(receiver: TracesEndpoint, problem: str) -> Check:
-    """The result for what a receiver answered; an empty `problem` means that it accepts traces.
-
-    Requests are answered without it too, so it is never an obstacle to a start.
-    """
-    if not problem:
-        return Check("traces", "ok", f"{receiver} accepts traces ({receiver.protocol})")
-    fix = f"start the receiver, correct {Settings.otlp_traces_endpoint} in .env, or leave it empty"
-    return Check("traces", "warning", f"{receiver} accepts no traces: {problem}", fix)
-
-
-def problem_over_http(receiver: TracesEndpoint) -> str:
-    """What is wrong with the answer to an empty request, which the protocol allows; empty if it is accepted."""
-    try:
-        with new_client(timeout=TRACES_TIMEOUT) as client:
-            request = client.build_request(
-                "POST", str(receiver), content=b"", headers={"content-type": "application/x-protobuf"}
-            )
-            answer = fetch_answer(client, request, seconds=2 * TRACES_TIMEOUT)
-    except SettingsRefused as problem:
-        return f"{problem.message}; {problem.hint}"
-    except (httpx.HTTPError, httpx.InvalidURL, Invalid, ValueError) as problem:
-        return str(problem)[:300] or type(problem).__name__
-    return "" if answer.succeeded else f"it answers {answer.status}"
-
-
-def problem_over_grpc(receiver: TracesEndpoint) -> str:
-    """What is wrong with the first frame of an HTTP/2 connection, which carries gRPC; empty if it is a valid one."""
-    try:
-        with socket.create_connection((receiver.host, receiver.port), TRACES_TIMEOUT) as plain:
-            if receiver.scheme == "http":
-                return _problem_of_frame(_first_frame(plain))
-            trust = ssl.create_default_context()
-            trust.set_alpn_protocols(["h2"])
-            with trust.wrap_socket(plain, server_hostname=receiver.host) as secure:
-                return _problem_of_frame(_first_frame(secure))
-    except OSError as problem:
-        return str(problem)[:300] or type(problem).__name__
-
-
-def _first_frame(connection: socket.socket) -> bytes:
-    connection.settimeout(TRACES_TIMEOUT)
-    connection.sendall(_PREFACE)
-    frame = b""
-    while len(frame) < _FRAME:
-        received = connection.recv(_FRAME - len(frame))
-        if not received:
-            break
-        frame += received
-    return frame
-
-
-def _problem_of_frame(frame: bytes) -> str:
-    if len(frame) == _FRAME and frame[3] == _SETTINGS:
-        return ""
-    return "it does not speak gRPC; if it takes OTLP over HTTP, add the path /v1/traces"
-
-
-QUESTION = "dflash_deploy.serve.ray_question"
-
-LIMIT = 45.0
-"""Seconds for Ray to answer. Connecting to a cluster on this machine took 8 (Ray 2.60, two busy cores)."""
-
-CONNECT_LIMIT = 3.0
-"""Seconds for a connection to the head. Ray itself tries for minutes where nothing listens."""
-
-
-def ray_cluster(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
-    """Ask the cluster with the Ray of the engine's environment; nothing without DISTRIBUTED_EXECUTOR=ray."""
-    address = plan.settings.ray_address
-    if not plan.settings.uses_ray or plan.runtime != "native" or not address:
-        return
-    if not _listens(address):
-        fix = (
-            f"correct {Settings.ray_address}, or start the cluster: `ray start --head --port {address.split(':')[-1]}`"
-        )
-        yield Check("ray", "no", f"nothing listens at {Settings.ray_address}={address}", fix)
-        return
-    environment = {**os.environ, "PYTHONSAFEPATH": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    heard = run_question([sys.executable, "-m", QUESTION, address], environment, seconds=LIMIT)
-    yield judge_cluster(plan, heard.answer)
-
-
-def judge_cluster(plan: Plan, answered: EngineAnswer | None) -> Check:
-    """The result for what the cluster answered; `None` if it gave no answer in time."""
-    address, needed = plan.settings.ray_address, plan.settings.tensor_parallel_size or 1
-    if answered is None:
-        saw = f"Ray gave no answer for {address} within {LIMIT:.0f} s"
-        return Check("ray", "no", saw, "run `ray status` on the head")
-    if answered.unaskable:
-        fix = "install the cluster's own release into the environment of the engine: `pip install ray==VERSION`"
-        return Check("ray", "no", answered.unaskable, fix)
-    if answered.refused:
-        return Check("ray", "no", answered.refused, _fix_for(answered.refused))
-    version, nodes, gpus = (answered.decided.get(name, "0") for name in ("version", "nodes", "gpus"))
-    saw = f"Ray {version} answers at {address}; alive nodes: {nodes}, GPUs: {gpus}"
-    if gpus.isdecimal() and int(gpus) < needed:
-        fix = f"add nodes with GPUs to the cluster, or lower {Settings.tensor_parallel_size}"
-        return Check("ray", "no", f"{saw}, fewer than {Settings.tensor_parallel_size}={needed}", fix)
-    return Check("ray", "ok", saw)
-
-
-def _fix_for(refusal: str) -> str:
-    if "ersion mismatch" in refusal:
-        return "install the cluster's releases of Ray and Python into the environment of the engine"
-    return "this machine must be a node of the cluster: `ray start --address HOST:PORT`, then `ray status`"
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_LIMIT):
-            return True
-    except OSError:
-        return False

@@ -33,9 +33,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("port", network.port),
     ("neighbours", container.neighbours),
     ("link", network.link),
-    ("ray", network.ray_cluster),
     ("domain", network.domain),
-    ("traces", network.traces),
     ("hub", network.hub),
 )
 

@@ -23,7 +23,7 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP, OFF
 from dflash_deploy.weights.described import ModelFinder
-from dflash_deploy.weights.source import Source
+from dflash_deploy.weights.hub import Source
 
 if TYPE_CHECKING:
     from dflash_deploy.plan.result import Choice

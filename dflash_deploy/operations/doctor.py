@@ -17,7 +17,7 @@ from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import make_plan
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.source import HUB
+from dflash_deploy.weights.hub import HUB
 
 
 @dataclass(frozen=True)

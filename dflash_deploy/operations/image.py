@@ -14,7 +14,7 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.compose import ComposeRuntime
-from dflash_deploy.runtime.docker import ImageCheck, examine, read_image, sbom_of, verify_engine, with_digest
+from dflash_deploy.runtime.docker import ImageCheck, examine, read_image, verify_engine, with_digest
 from dflash_deploy.serve.settings import Settings
 
 
@@ -89,12 +89,6 @@ def digest(directory: Path, *, pin: bool = False) -> Digest:
         with command_lock(deployment, "image digest"):
             deployment.with_values({Settings.dflash_base_image.name: found})
     return Digest(tag, found.rsplit("@", 1)[1], pin, found)
-
-
-def bill_of_materials(directory: Path) -> str:
-    """CycloneDX 1.6 as JSON, of the image of a deployment. Raises NotPossible, EngineNotReady."""
-    _, plan = _of(directory)
-    return sbom_of(plan.settings.dflash_image)
 
 
 def _of(directory: Path) -> tuple[Deployment, Plan]:

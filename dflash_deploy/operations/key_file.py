@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import Documented, Fingerprint, Hidden
 from dflash_deploy.errors import NotPossible, SettingsRefused
 from dflash_deploy.redact import Secret
@@ -46,15 +46,6 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
 
 def _file_of(deployment: Deployment, key: Secret) -> KeyFile:
     return KeyFile(deployment.env_file, deployment.is_private(), key.fingerprint, deployment, key)
-
-
-def refuse_fleet(deployment: Deployment, command: str) -> None:
-    """Raise NotPossible in the directory of a fleet: its hosts would not get the change. `command` follows `keys`."""
-    if (deployment.directory / FLEET_FILE).exists():
-        raise NotPossible(
-            f"{deployment.directory} has a {FLEET_FILE}: `keys` would change no host of the fleet",
-            hint=f"dflash-deploy fleet keys {command}{deployment.option}",
-        )
 
 
 def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:

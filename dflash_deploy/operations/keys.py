@@ -1,13 +1,13 @@
-"""`keys rotate`: a new API key of a deployment."""
+"""`keys`: keys with names, and a new API key of a deployment, which the endpoint proves."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
@@ -21,7 +21,7 @@ from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
 from dflash_deploy.intake.files import read_text
-from dflash_deploy.operations.key_file import key_with, refuse_fleet
+from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
@@ -36,8 +36,97 @@ from dflash_deploy.serve.router.files import PROBE_NAME
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.members import engine_endpoints, members_of
-from dflash_deploy.startup.rotate import Rotation, generation_status, is_up, rotate_running
-from dflash_deploy.startup.start import preflight
+from dflash_deploy.startup.start import Ready, bring_up, preflight
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan.result import Plan
+    from dflash_deploy.runtime.protocol import Runtime
+    from dflash_deploy.startup.progress import ShowProgress
+
+
+PROBE_TIMEOUT = 30.0
+"""Seconds for one short answer of a ready engine."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The result of replacing the key of a running deployment.
+
+    `old_before`, `old_after`, `new_after`: the HTTP status of a generation with the old key before and after the
+    restart, and with the new key after it. `None`: no answer, as from an engine that is still loading.
+    """
+
+    deployment: Deployment
+    ready: Ready
+    old_before: int | None
+    old_after: int | None
+    new_after: int | None
+
+
+def is_up(runtime: Runtime) -> bool:
+    """Return whether an engine runs or restarts. Raises EngineMissing if Docker does not respond."""
+    return runtime.state().phase not in {"absent", "exited"}
+
+
+def rotate_running(
+    old: Deployment,
+    plan: Plan,
+    runtime_of: Callable[[Deployment], Runtime],
+    *,
+    patience: float,
+    show: ShowProgress,
+) -> Rotation:
+    """Replace the key of a running deployment, restart its engine, and try both keys.
+
+    Raises PreflightRefused or SettingsRefused before anything changes. Raises EngineNotReady if the engine does not
+    become ready, or Interrupted, both with the new key in `.env`. Raises KeyNotReplaced if the old key is not refused.
+    """
+    running = runtime_of(old)
+    preflight(old, plan, running, new_key=True)
+    old_before, before = generation_status(old, plan), running.state().identity
+    try:
+        new = old.with_new_key()
+        ready = bring_up(new, plan, runtime_of(new), patience=patience, show=show)
+        old_after, new_after = generation_status(old, plan), generation_status(new, plan)
+    except KeyboardInterrupt:
+        raise Interrupted(_interrupted_state(old, running, before)) from None
+    except DeployError as problem:
+        problem.hint = f"{problem.hint}; {_interrupted_state(old, running, before)}"
+        raise
+    if (old_after, new_after) != (HTTPStatus.UNAUTHORIZED, HTTPStatus.OK):
+        got = f"{old_after or 'no answer'} for the old key and {new_after or 'no answer'} for the new key"
+        raise KeyNotReplaced(
+            f"after the restart the endpoint returned {got}, expected 401 and 200",
+            hint=f"another engine may listen on {ready.endpoint}: check with `dflash-deploy test`",
+        )
+    return Rotation(new, ready, old_before, old_after, new_after)
+
+
+def generation_status(deployment: Deployment, plan: Plan) -> int | None:
+    """Return the HTTP status of a generation with the deployment's key; `None` if no answer came.
+
+    It must be a generation: llama.cpp lists its models without a key (tools/server/server-http.cpp, public endpoints).
+    """
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        try:
+            endpoint.chat(plan.pair.text.ask, max_tokens=1)
+        except EndpointError as problem:
+            return problem.status
+        return HTTPStatus.OK
+
+
+def _interrupted_state(old: Deployment, runtime: Runtime, before: str) -> str:
+    """Describe the state after an interrupted rotation. `before` is the identity of the engine before it."""
+    if Deployment(old.directory).key == old.key:
+        return "nothing changed: .env still has the old key"
+    try:
+        state = runtime.state()
+    except EngineMissing:
+        return ".env has the new key; activate it with `dflash-deploy up`"
+    if state.alive and state.identity == before:
+        return "the old key is STILL VALID; .env has the new key; activate it with `dflash-deploy up`"
+    return ".env has the new key and the old key is no longer valid; continue with `dflash-deploy up`"
+
 
 Limit = Annotated[int, Keywords(minimum=1)]
 
@@ -106,13 +195,10 @@ class Replaced(Documented):
 def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Replaced:
     """Write a new key into `.env`, restart an engine that runs, and prove that it rejects the old key.
 
-    Raises NotPossible for a fleet, and what `startup.rotate_running` raises: nothing has changed after
+    Raises what `startup.rotate_running` raises: nothing has changed after
     PreflightRefused and SettingsRefused.
     """
     with locked(directory, "keys rotate", check=False) as old:
-        if old.key_is_sound:
-            # else no host of a fleet has an engine with it
-            refuse_fleet(old, "rotate")
         if is_up(runtime_for(old, plan_to_stop(old))):
             with engine_work(old, "keys rotate", reporter):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)
@@ -263,13 +349,12 @@ def add_key(
 ) -> KeyChange:
     """Write a new key with this name into `.env`. A running engine accepts it without a restart.
 
-    Raises NotPossible if the name is taken or is not valid, and for a fleet; KeyNotReplaced if a running engine
+    Raises NotPossible if the name is taken or is not valid; KeyNotReplaced if a running engine
     refuses the key.
     """
     with locked(directory, "keys add", check=False) as deployment:
         key = ApiKey(name, generate_key().reveal(), scope, in_flight, tokens_per_minute)
         keys = with_key(deployment.further_keys, key)
-        refuse_fleet(deployment, f"add {name} --scope {scope}")
         done = _written(deployment, keys, key, {HTTPStatus.OK})
         record(deployment, "key", "keys add", f"{name}, scope {scope}")
         return done
@@ -278,13 +363,12 @@ def add_key(
 def revoke_key(directory: Path, name: str) -> KeyChange:
     """Remove the key with this name from `.env`. A running engine rejects it without a restart.
 
-    Requests that it has begun continue. Raises NotPossible if no key has the name, and for a fleet; KeyNotReplaced if
+    Requests that it has begun continue. Raises NotPossible if no key has the name; KeyNotReplaced if
     a running engine still accepts the key.
     """
     with locked(directory, "keys revoke", check=False) as deployment:
         before = deployment.further_keys
         key = key_with(before, name)
-        refuse_fleet(deployment, f"revoke {name}")
         kept = tuple(each for each in before if each.name != name)
         done = _written(deployment, kept, key, {HTTPStatus.UNAUTHORIZED})
         record(deployment, "key", "keys revoke", name)

@@ -27,6 +27,7 @@ from dflash_deploy.weights.ahead import read_hub_metadata
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (
     RequestedModel,
@@ -39,7 +40,6 @@ from dflash_deploy.weights.pull import (
     require_all,
     wrong_files,
 )
-from dflash_deploy.weights.source import Source
 
 
 @dataclass(frozen=True)

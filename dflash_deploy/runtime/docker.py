@@ -243,7 +243,6 @@ def first_line(problem: Exception) -> str:
     return (str(problem).splitlines() or [type(problem).__name__])[0]
 
 
-SBOM = "/opt/dflash/sbom.cdx.json"
 ENTRY_POINT = ("python3", "-m", "dflash_deploy.serve")
 BASE_LABEL = "org.opencontainers.image.base.name"
 
@@ -299,15 +298,6 @@ def verify_engine(tag: str) -> ImageCheck:
         ContainerJob(tag, ("-m", "dflash_deploy.serve.verify"), entry_point="python3"), lambda line: None, fetch=False
     )
     return ImageCheck("drafter", done.status == 0, done.last if done.status else "its engine supports DFlash")
-
-
-def sbom_of(tag: str) -> str:
-    """Return the SBOM in the image, CycloneDX as JSON. Raises EngineMissing if it has none."""
-    lines: list[str] = []
-    done = run_job(ContainerJob(tag, (SBOM,), entry_point="cat"), lines.append, fetch=False)
-    if done.status:
-        raise EngineMissing(f"{tag} has no SBOM", hint="build it again with `dflash-deploy image build`")
-    return "\n".join(lines)
 
 
 def with_digest(tag: str) -> str:

@@ -19,9 +19,8 @@ from dflash_deploy.document import CommandData
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.plan.result import Finding
 from dflash_deploy.schemas.common import ErrorData
-from dflash_deploy.schemas.every import DOCUMENTS
 from dflash_deploy.schemas.running import ProgressData
-from dflash_deploy.schemas.table import PROGRESS
+from dflash_deploy.schemas.table import DOCUMENTS, PROGRESS
 
 Schema = dict[str, Any]
 

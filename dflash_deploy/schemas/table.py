@@ -1,8 +1,9 @@
-"""Which `data` each command of the core prints."""
+"""Which `data` each command prints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
@@ -16,7 +17,8 @@ from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.update import CatalogUpdated
 from dflash_deploy.operations.upgrade import Upgraded
-from dflash_deploy.schemas import explaining, listing, measuring, planning, running, tuning, weights
+from dflash_deploy.registry import features
+from dflash_deploy.schemas import measuring, planning, running, tuning
 
 PROGRESS = "progress"
 """The name of the schema of a line of `--json-stream` before the last one."""
@@ -29,10 +31,10 @@ CORE: Mapping[str, CommandData] = {
     "pull": CommandData(
         (
             pull.Pulled,
-            weights.PullWrongData,
-            weights.PullMovedData,
-            weights.PullToData,
-            weights.PullFromData,
+            planning.PullWrongData,
+            planning.PullMovedData,
+            planning.PullToData,
+            planning.PullFromData,
         )
     ),
     "render": CommandData((Rendered,)),
@@ -45,14 +47,14 @@ CORE: Mapping[str, CommandData] = {
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
-    "explain": CommandData((explaining.ExplainData, ForeignPlan)),
+    "explain": CommandData((running.ExplainData, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),
     "upgrade": CommandData((Upgraded,)),
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),
-    "models show": CommandData((listing.ModelsShowData,)),
+    "models show": CommandData((planning.ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
     "models update": CommandData((CatalogUpdated,)),
@@ -68,3 +70,13 @@ CORE: Mapping[str, CommandData] = {
     "image digest": CommandData((image.Digest,)),
 }
 """Every command of the core with `--json`, by its full name."""
+
+
+DOCUMENTS: Mapping[str, CommandData] = {
+    **CORE,
+    **{name: data for feature in features() for name, data in import_module(feature.documents).DOCUMENTS.items()},
+}
+"""Every command with `--json`, by its full name."""
+
+NAMES = (*DOCUMENTS, PROGRESS)
+"""The name of each schema: a command, or `progress` for a line of `--json-stream`."""

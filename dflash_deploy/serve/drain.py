@@ -20,7 +20,7 @@ from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
 
 SETTLES = 5
-"""Seconds in which requests still come. The router asks for the pods each second; other proxies take a few."""
+"""Seconds in which requests still come. Proxies take a few to learn that a pod ends."""
 
 QUIET = 3
 """Readings in a row without a request in flight after which nothing is on its way either."""
@@ -67,11 +67,6 @@ def requests_of(host: str, port: int, headers: Mapping[str, str]) -> int | None:
     return int(sum(map(float, _IN_FLIGHT.findall(text))))
 
 
-def leader(settings: Settings) -> str:
-    """The host that answers the requests: rank 0 of several, which the others must not leave before its answers end."""
-    return settings.master_addr if settings.several_machines and settings.node_rank else "127.0.0.1"
-
-
 def main(argv: list[str]) -> int:
     """Wait; returns 0 also if requests are left: Kubernetes ends the container in any case."""
     settings = Settings(os.environ)
@@ -80,9 +75,8 @@ def main(argv: list[str]) -> int:
     except Refused:
         key = ""
     headers = {"Authorization": f"Bearer {key}"}
-    drained(
-        lambda: requests_of(leader(settings), settings.dflash_port, headers), float(argv[0]), time.monotonic, time.sleep
-    )
+    port = settings.dflash_port
+    drained(lambda: requests_of("127.0.0.1", port, headers), float(argv[0]), time.monotonic, time.sleep)
     return 0
 
 

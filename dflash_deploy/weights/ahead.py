@@ -29,9 +29,9 @@ from dflash_deploy.weights.fetch import (
     part_files,
 )
 from dflash_deploy.weights.gguf import LONGEST, Header, HeaderEnds, NotGguf, parse_header, read_header
+from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel, lock_for, network_is_refused
-from dflash_deploy.weights.source import Source
 
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
 """Metadata files of target and drafter: a few kilobytes."""

@@ -25,9 +25,8 @@ from dflash_deploy.weights.check import INDEX, LARGEST_INDEX, MOST_HEADER, MOST_
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG, metadata_in, with_modelopt
 from dflash_deploy.weights.fetch import DownloadOptions
 from dflash_deploy.weights.gguf import NotGguf, read_header
-from dflash_deploy.weights.hub import drafters_for, published, read_published
+from dflash_deploy.weights.hub import Source, drafters_for, published, read_published
 from dflash_deploy.weights.lock import LockedModel, needed
-from dflash_deploy.weights.source import Source
 
 PREFERRED = ("q4_k_m", "q4_k_xl", "q4_k", "q4", "q5", "q6", "q8")
 """The quantization of a GGUF repository that is chosen if no file is named, the first that it has."""

@@ -51,6 +51,7 @@ from dflash_deploy.weights.hub import (
     FORBIDDEN,
     MISSING,
     TRANSIENT,
+    Source,
     authorization,
     is_final,
     is_page,
@@ -60,7 +61,6 @@ from dflash_deploy.weights.hub import (
     unreachable,
 )
 from dflash_deploy.weights.lock import LockedFile, LockedModel
-from dflash_deploy.weights.source import Source
 
 SPLIT_ABOVE = 64 * 2**20
 """Bytes above which one file is downloaded over several connections."""

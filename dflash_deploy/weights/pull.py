@@ -18,9 +18,8 @@ from dflash_deploy.plan.command import drafter_directory, is_directory
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.weights.check import verify
 from dflash_deploy.weights.fetch import missing_files, named_write_errors, reuse_file
-from dflash_deploy.weights.hub import resolve
+from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, Role, needed, read_lock, write_lock
-from dflash_deploy.weights.source import Source
 
 
 @dataclass(frozen=True)

@@ -4,35 +4,25 @@ import base64
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from dflash_deploy import planning
-from dflash_deploy.assets import asset
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.errors import DeployError, ExitCode
-from dflash_deploy.features.export.cluster import Cluster
+from dflash_deploy.features.export.manifests import Cluster
 from dflash_deploy.features.export.operations import export_kubernetes
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.api_keys import api_keys
-from dflash_deploy.serve.gateway.keys import KEYS_FILE, Keyring
-from dflash_deploy.serve.router.files import read_keys
 from dflash_deploy.serve.secrets import SECRETS_FILE, read_secrets
-from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import run_command
 from tests.support.machines import SPARK
 from tests.support.manifests import kubectl, pod_of
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-FILES = (LockedFile("model.safetensors", 3 * 2**30, sha256="0" * 64),)
-TARGET, DRAFTER = LockedModel("lab/target", COMMIT, FILES), LockedModel("lab/drafter", COMMIT, FILES)
 
 
 @pytest.fixture
@@ -85,37 +75,12 @@ def test_the_printed_line_makes_a_secret_that_the_engine_reads(deployment: Path,
     assert [key.key for key in api_keys(found)] == [read.key.reveal(), read.further_keys[0].key]
 
 
-def test_the_printed_lines_give_router_and_engines_the_same_key(deployment: Path, tmp_path: Path) -> None:
-    edit_env(deployment, DFLASH_API_KEYS=f"alice:{'b7' * 20}")
-    ran = dflash("export", "kubernetes", "--replicas", "2", "--json", at=deployment).succeeded()
-    made = {}
-    for name in ("secret_command", "router_secret_command"):
-        line = ran.document["data"][name]
-        assert line in (deployment / "kubernetes/README.md").read_text()
-        done = run_command("sh", "-c", f"PATH={kubectl().parent}:/usr/bin:/bin; {line} --dry-run=client -o yaml")
-        assert done.returncode == 0, done.stderr
-        secret = yaml.safe_load(done.stdout)
-        made[name] = secret["metadata"]["name"]
-        for entry, value in secret["data"].items():
-            (tmp_path / made[name]).mkdir(exist_ok=True)
-            (tmp_path / made[name] / entry).write_bytes(base64.b64decode(value))
-    router = yaml.safe_load((deployment / "kubernetes/base/router.yaml").read_text())
-    mounted = {volume["name"]: volume for volume in pod_of(router)["volumes"]}
-    assert mounted["keys"]["secret"]["secretName"] == made["router_secret_command"]
-    probe = read_keys(tmp_path / made["router_secret_command"] / "keys.json").probe
-    engine = tmp_path / made["secret_command"]
-    ring = Keyring({**read_secrets({SECRETS_FILE: str(engine / "dotenv")}), KEYS_FILE: str(engine / "keys.json")})
-    scopes = {key: found.scope for key in (probe, "b7" * 20) if (found := ring.find(key.encode()))}
-    assert scopes == {probe: "metrics", "b7" * 20: "infer"}
-
-
 def test_a_second_export_follows_the_settings_and_stops_at_an_edited_file(deployment: Path) -> None:
     out = deployment / "kubernetes"
     dflash("export", "kubernetes", at=deployment).succeeded()
     edit_env(deployment, MAX_NUM_SEQS="3")
-    dflash("export", "kubernetes", "--replicas", "2", at=deployment).succeeded()
+    dflash("export", "kubernetes", at=deployment).succeeded()
     assert yaml.safe_load((out / "base/settings.yaml").read_text())["data"]["MAX_NUM_SEQS"] == "3"
-    assert not (out / "base/cache.yaml").exists()
     (out / "base/service.yaml").write_text("kind: mine\n")
     edit_env(deployment, MAX_NUM_SEQS="2")
     ran = dflash("export", "kubernetes", at=deployment)
@@ -136,19 +101,17 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("edits", "cluster", "out", "code", "said"),
+    ("edits", "out", "code", "said"),
     [
-        ({"DFLASH_RUNTIME": "native"}, {}, "out", ExitCode.USAGE, "the deployment runs natively"),
-        ({"REPLICAS": "2"}, {}, "out", ExitCode.USAGE, "REPLICAS=2: several engines"),
-        ({"NODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}, {}, "out", ExitCode.USAGE, "NODES=2: a model"),
-        ({}, {"weights": "claim"}, "out", ExitCode.USAGE, "dflash.lock does not have the target"),
-        ({}, {}, ".dflash/out", ExitCode.USAGE, "is a directory of a deployment"),
-        ({}, {}, ".", ExitCode.USAGE, "has files that this command did not write"),
-        ({}, {}, ".env", ExitCode.USAGE, ".env"),
-        ({"MAX_MODEL_LEN": "999999"}, {}, "out", ExitCode.PREFLIGHT, "999999"),
+        ({"DFLASH_RUNTIME": "native"}, "out", ExitCode.USAGE, "the deployment runs natively"),
+        ({"REPLICAS": "2"}, "out", ExitCode.USAGE, "REPLICAS=2: a pod has one engine"),
+        ({"NODES": "2", "NODE_RANK": "0", "MASTER_ADDR": "10.0.0.1"}, "out", ExitCode.USAGE, "NODES=2: a model"),
+        ({}, ".dflash/out", ExitCode.USAGE, "is a directory of a deployment"),
+        ({}, ".", ExitCode.USAGE, "has files that this command did not write"),
+        ({}, ".env", ExitCode.USAGE, ".env"),
+        ({"MAX_MODEL_LEN": "999999"}, "out", ExitCode.PREFLIGHT, "999999"),
         (
             {"EXTRA_ARGS": "'--lora-modules hf_a1b2c3d4e5a1b2c3d4e5'"},
-            {},
             "out",
             ExitCode.USAGE,
             "the setting EXTRA_ARGS would",
@@ -156,13 +119,13 @@ def test_two_deployments_do_not_share_a_folder(deployment: Path, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_exported_is_one_line_and_writes_nothing(
-    deployment: Path, edits: dict[str, str], cluster: dict[str, Any], out: str, code: ExitCode, said: str
+    deployment: Path, edits: dict[str, str], out: str, code: ExitCode, said: str
 ) -> None:
     if edits:
         edit_env(deployment, **edits)
     before = {path: path.read_bytes() for path in deployment.rglob("*") if path.is_file()}
     with pytest.raises(DeployError) as refused:
-        export_kubernetes(deployment, deployment / out, Cluster(**cluster))
+        export_kubernetes(deployment, deployment / out)
     assert refused.value.exit_code is code
     assert said in refused.value.message
     assert "\n" not in refused.value.message
@@ -193,39 +156,6 @@ def test_a_domain_is_left_to_the_cluster(deployment: Path) -> None:
     assert not [text for text in texts if "ai.example.com" in text]
     said = dflash("export", "kubernetes", "--out", "out", at=deployment).succeeded().out
     assert "domain       publish ai.example.com with an Ingress: https://" in said
-
-
-def test_a_claim_has_what_the_lock_has(deployment: Path) -> None:
-    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET}).text())
-    ran = dflash("export", "kubernetes", "--weights", "claim", at=deployment)
-    assert ran.code is ExitCode.USAGE
-    assert "dflash.lock does not have the drafter: it exists only on this machine" in " ".join(ran.err.split())
-    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET, "drafter": DRAFTER}).text())
-    dflash("export", "kubernetes", "--weights", "claim", at=deployment).succeeded()
-    claim = yaml.safe_load((deployment / "kubernetes/base/weights.yaml").read_text())
-    assert claim["spec"]["resources"]["requests"]["storage"] == "7Gi"
-    assert claim["metadata"]["annotations"]["dflash.dev/drafter"] == f"lab/drafter@{COMMIT}"
-
-
-def test_the_lines_of_the_readme_fill_the_claim(deployment: Path, tmp_path: Path) -> None:
-    """The copying lines run with a `kubectl exec` that runs the command here, with /models in a directory."""
-    (deployment / LOCK_FILE).write_text(Lock({"target": TARGET, "drafter": DRAFTER}).text())
-    dflash("export", "kubernetes", "--weights", "claim", at=deployment).succeeded()
-    readme = (deployment / "kubernetes/README.md").read_text()
-    lines = [line.strip() for line in readme.splitlines() if line.startswith("    tar -C")]
-    assert len(lines) == 2
-    (tmp_path / "bin").mkdir()
-    fake = tmp_path / "bin/kubectl"
-    # the words before the command are: exec -i POD -- sh -c
-    fake.write_text(f'#!/bin/sh\nshift 6\nexec sh -c "$(printf %s "$1" | sed s,/models,{tmp_path}/models,g)"\n')
-    fake.chmod(0o755)
-    for line in lines:
-        done = run_command("sh", "-c", f"PATH={tmp_path}/bin:/usr/bin:/bin; {line}")
-        assert done.returncode == 0, done.stderr
-    for role in ("target", "drafter"):
-        source = asset("models/tiny", role)
-        copied = {path.name for path in (tmp_path / "models" / role).iterdir()}
-        assert copied == {path.name for path in source.iterdir()}
 
 
 def test_a_dgx_spark_is_exported_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

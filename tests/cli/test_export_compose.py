@@ -8,9 +8,12 @@ import yaml
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.weights.lock import Lock
-from tests.cli.test_export import DRAFTER, TARGET
+from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from tests.support.cli import Ran, dflash, edit_env, initialise
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+FILES = (LockedFile("model.safetensors", 3 * 2**30, sha256="0" * 64),)
+TARGET, DRAFTER = LockedModel("lab/target", COMMIT, FILES), LockedModel("lab/drafter", COMMIT, FILES)
 
 
 @pytest.fixture
@@ -101,7 +104,6 @@ def test_a_second_export_keeps_what_a_person_added_and_stops_at_an_edited_file(d
         ({}, ("--out", "."), ExitCode.USAGE, "has files that this command did not write"),
         ({}, ("--out", ".dflash/out"), ExitCode.USAGE, "is a directory of a deployment"),
         ({}, ("--out", "é"), ExitCode.USAGE, "`é` gives no name for a Compose project"),
-        ({}, ("--image", "a"), ExitCode.USAGE, "`compose.override.yaml` has it"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_refused_and_nothing_is_written(

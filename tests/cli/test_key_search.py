@@ -53,15 +53,9 @@ VERBS: dict[str, tuple[str, ...]] = {
     "fleet facts": (),
     "fleet fetch": (),
     "fleet route": (),
-    "fleet accept": (),
-    "fleet keys add": ("alice",),
-    "fleet keys rotate": ("--overlap", "0"),
-    "fleet keys revoke": ("alice",),
-    "fleet keys usage": (),
     "image build": (),
     "image verify": (),
     "image digest": (),
-    "image sbom": (),
     "keys show": (),
     "keys rotate": (),
     "schema": ("keys", "rotate"),
@@ -72,7 +66,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys usage": (),
     "export kubernetes": (),
     "export compose": (),
-    "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
     "monitor export": ("exported",),
     "monitor up": (),
     "monitor down": (),
@@ -89,7 +82,6 @@ WITHOUT_DIRECTORY = (
     "schema",
     "explain",
     "fleet facts",
-    "fleet accept",
 )
 """Verbs that read no deployment, or none without a document on standard input."""
 

@@ -11,7 +11,7 @@ import pytest
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import ExitCode, NotPossible
-from dflash_deploy.operations.keys import add_key, revoke_key, rotate_key
+from dflash_deploy.operations.keys import add_key
 from dflash_deploy.redact import Secret
 from tests.support.cli import dflash, edit_env, initialise
 
@@ -172,20 +172,11 @@ def test_a_name_that_is_taken_or_not_valid_is_refused_before_anything_is_written
     assert (deployment / ".env").read_bytes() == before
 
 
-def test_beside_a_fleet_the_command_for_all_hosts_is_named(deployment: Path) -> None:
-    add_key(deployment, "alice")
+def test_beside_a_fleet_the_command_that_gives_hosts_the_keys_is_named(deployment: Path) -> None:
     (deployment / "fleet.yaml").write_text("hosts: [{name: a, address: a.invalid}]\n")
-    before = (deployment / ".env").read_bytes()
-    for change, command in (
-        (lambda: add_key(deployment, "bob", scope="metrics"), "add bob --scope metrics"),
-        (lambda: revoke_key(deployment, "alice"), "revoke alice"),
-        (lambda: rotate_key(deployment), "rotate"),
-    ):
-        with pytest.raises(NotPossible, match=r"has a fleet\.yaml") as raised:
-            change()
-        assert raised.value.hint == f"dflash-deploy fleet keys {command} --dir {deployment}"
-    assert (deployment / ".env").read_bytes() == before
-    # `fleet keys` starts with a key that engines can have
-    edit_env(deployment, VLLM_API_KEY="short")
-    rotate_key(deployment)
-    assert Deployment(deployment).key_is_sound
+    added = dflash("keys", "add", "alice", at=deployment).succeeded().out
+    assert "gets it with `dflash-deploy fleet up`" in added
+    revoked = dflash("keys", "revoke", "alice", at=deployment).succeeded().out
+    assert "accepts it until `dflash-deploy fleet up`" in revoked
+    rotated = dflash("keys", "rotate", at=deployment).succeeded().out
+    assert "`dflash-deploy fleet up` starts one with the new key" in rotated

@@ -224,8 +224,6 @@ def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_pat
     ("words", "code", "said"),
     [
         (("up",), ExitCode.PREFLIGHT, "Docker is not installed"),
-        (("up", "--ntfy", "https://ntfy.sh/topic"), ExitCode.USAGE, "receivers of alerts are in"),
-        (("up", "--port", "9091"), ExitCode.USAGE, "ports are in `.dflash/monitor/.env`"),
         (("test",), ExitCode.USAGE, "Alertmanager does not run, so no alert is sent"),
     ],
 )

@@ -10,10 +10,8 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.gateway.health import HUNG_AFTER, MEMORY
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env, initialise
 from tests.support.commands import wait_until
 from tests.support.composed import closed_in, composed, docker, inspected, is_new, key_is_hidden
@@ -21,7 +19,6 @@ from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, shows
 from tests.support.onlooker import seen_by_another_user
 from tests.support.ports import free_port
-from tests.support.streams import WHOLE, Crowd
 
 
 @pytest.fixture(scope="module")
@@ -138,38 +135,6 @@ def test_an_engine_that_hangs_and_listens_is_started_anew(deployment: Deployment
     patient.recovers(CORE_HANGS)
 
 
-KILL_THE_CORE = STOP_THE_CORE.replace("SIGSTOP", "SIGKILL")
-
-KILLED = Fault(
-    "the engine's core is killed while it answers 8 clients",
-    "a real container",
-    "status",
-    15,
-    ("starting", "the engine's core exited without a message while it served"),
-    ExitCode.DONE,
-    "not needed: Docker restarts it",
-)
-
-
-@shows(KILLED)
-def test_a_core_that_is_killed_ends_all_answers_and_is_started_again(
-    deployment: Deployment, container: dict[str, Any]
-) -> None:
-    with (
-        endpoint_of(deployment, plan_of(deployment)) as endpoint,
-        Crowd(endpoint, deployment.key.reveal(), 8) as clients,
-    ):
-        assert docker("exec", container["Id"], "python3", "-c", KILL_THE_CORE).strip()
-        ended = clients.ended(within=300)
-    print(f"{clients.whole} whole answers, then: {dict(ended)}")
-    assert WHOLE not in ended
-    assert wait_until(lambda: is_new(inspected(deployment)["State"], container["State"]["StartedAt"]), 300)
-    patient = Patient(deployment.directory)
-    patient.notices(KILLED)
-    dflash("up", at=deployment.directory).succeeded()
-    patient.recovers(KILLED)
-
-
 def test_logs_are_the_engines(deployment: Deployment) -> None:
     out = dflash("logs", at=deployment.directory).succeeded().out
     assert "dflash: vLLM 0.32.0: vllm serve /models/target" in out
@@ -181,40 +146,6 @@ def test_settings_of_the_shell_do_not_reach_the_container(deployment: Deployment
         "up", "--json", at=deployment.directory, environment={Settings.max_model_len.name: "64", "DFLASH_PORT": "1"}
     )
     assert ran.succeeded().document["data"]["changed"] is False
-
-
-WRONG_VALUE = Fault(
-    "a wrong value of an engine argument after a successful start",
-    "a real container",
-    "up",
-    180,
-    (
-        "argument --seed: invalid int value: 'none'",
-        "the engine runs with the last working settings again",
-        "EXTRA_ARGS: (empty) -> --seed=none",
-    ),
-    ExitCode.NOT_READY,
-    "correct the setting, or the argument in EXTRA_ARGS",
-)
-
-
-@shows(WRONG_VALUE)
-def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(deployment: Deployment) -> None:
-    edit_env(deployment.directory, EXTRA_ARGS="--seed=none")
-    patient = Patient(deployment.directory)
-    try:
-        patient.notices(WRONG_VALUE)
-        data = dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
-        assert data["state"] == "ready"
-        assert "not those of .env" in data["instead"]
-        # what a person wrote is theirs to change
-        assert Deployment(deployment.directory).values["EXTRA_ARGS"] == "--seed=none"
-        rows = dflash("rollback", "--json", at=deployment.directory).succeeded().document["data"]["changed"]
-        assert rows == ["EXTRA_ARGS"]
-        assert "instead" not in dflash("status", "--json", at=deployment.directory).succeeded().document["data"]
-    finally:
-        edit_env(deployment.directory, EXTRA_ARGS="")
-    patient.recovers(WRONG_VALUE)
 
 
 def test_down_removes_the_container_and_leaves_weights_and_settings(deployment: Deployment) -> None:

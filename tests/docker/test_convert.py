@@ -40,8 +40,8 @@ def convert(drafter: Path, image: str, *options: str) -> list[str]:
     return ["models", "convert", "gguf", str(drafter), "--target", str(TINY / "target"), "--image", image, *options]
 
 
-@pytest.mark.parametrize("form", ["Q8_0", "BF16", "Q4_0"])
-def test_a_drafter_becomes_a_gguf_with_its_targets_tokenizer(drafter: Path, image: str, form: str) -> None:
+def test_a_drafter_becomes_a_gguf_with_its_targets_tokenizer(drafter: Path, image: str) -> None:
+    form = "Q4_0"
     ran = dflash(*convert(drafter, image, "--quantise", form, "--json"), at=drafter).succeeded()
     written = drafter / f"drafter-{form}.gguf"
     assert ran.document["data"]["file"] == str(written)

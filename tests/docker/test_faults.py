@@ -237,6 +237,42 @@ def test_a_key_that_was_written_and_not_put_into_force(running: Path) -> None:
     Patient(running).recovers(ANOTHER_KEY)
 
 
+WRONG_VALUE = Fault(
+    "a wrong value of an engine argument after a successful start",
+    REAL,
+    "up",
+    180,
+    (
+        "llama.cpp does not accept --seed as it was given",
+        "the engine runs with the last working settings again",
+        "--seed none",
+    ),
+    ExitCode.NOT_READY,
+    "correct the setting, or the argument in EXTRA_ARGS",
+)
+
+
+@shows(WRONG_VALUE)
+def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_ones(running: Path) -> None:
+    before = Deployment(running).values["EXTRA_ARGS"]
+    wrong = f"{before} --seed none"
+    edit_env(running, EXTRA_ARGS=wrong)
+    patient = Patient(running)
+    try:
+        patient.notices(WRONG_VALUE)
+        data = dflash("status", "--json", at=running).succeeded().document["data"]
+        assert data["state"] == "ready"
+        assert "not those of .env" in data["instead"]
+        # what a person wrote is theirs to change
+        assert Deployment(running).values["EXTRA_ARGS"] == wrong
+        rows = dflash("rollback", "--json", at=running).succeeded().document["data"]["changed"]
+        assert rows == ["EXTRA_ARGS"]
+        assert "instead" not in dflash("status", "--json", at=running).succeeded().document["data"]
+    finally:
+        edit_env(running, EXTRA_ARGS=before)
+    patient.recovers(WRONG_VALUE)
+
+
 RESTARTED = Fault(
     "the Docker daemon restarts: in the meantime",
     REAL,

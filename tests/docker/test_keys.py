@@ -25,8 +25,6 @@ IMAGE = "dflash-deploy/llamacpp:keys-under-test"
 IN_THE_LAYERS = b"The variables that never appear in an argument list"
 """A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it."""
 
-JSON_VERBS = ("plan", "doctor", "render", "up", "test", "status", "pull --offline", "keys show")
-
 
 def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:
     """Which of these occur in a stream of any length."""
@@ -72,15 +70,6 @@ def test_another_user_of_the_machine_sees_no_key(deployment: Deployment) -> None
     seen = seen_by_another_user()
     assert "/models/target" in seen, "the engine's processes are not among those that are seen"
     assert key_of(deployment) not in seen
-
-
-def test_the_key_is_in_no_document(deployment: Deployment) -> None:
-    for verb in JSON_VERBS:
-        ran = dflash(*verb.split(), "--json", at=deployment.directory)
-        assert ran.document["schema"] == 1
-        assert key_of(deployment) not in ran.out + ran.err
-    logs = dflash("logs", at=deployment.directory).succeeded()
-    assert key_of(deployment) not in logs.out + logs.err
 
 
 OLD_KEY = Fault(

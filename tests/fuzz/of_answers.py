@@ -18,7 +18,7 @@ from dflash_deploy.client.stream import streaming_body, time_completion
 from dflash_deploy.intake.answers import read_lines
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.weights import hub
-from dflash_deploy.weights.source import Source
+from dflash_deploy.weights.hub import Source
 from tests.fuzz.hostile import BYTES, SECRET, TEXTS, changed, damaged, json_documents, written
 from tests.fuzz.judge import Shown
 from tests.fuzz.kind import Kind

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.objects import objects, router_objects
-from dflash_deploy.features.export.pods import runs_on
+from dflash_deploy.features.export.manifests import Cluster, objects, runs_on
 from tests.support.commands import run_command
 from tests.support.manifests import VERSIONS, kubectl, plan_for, pod_of, source_for, validated
 
@@ -26,31 +24,20 @@ Documents = Mapping[tuple[str, str], Mapping[str, Any]]
     [("dgx-spark", "aeon-vllm-dflash"), ("rtx-3090", "llamacpp-b11434"), ("h100", "sglang-0.5.23")],
 )
 def test_kubectl_builds_the_base_and_an_overlay(profile: str, engine: str, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=3, weights="claim")
-    source = source_for(plan_for(profile, engine), weights_bytes=1)
+    source = source_for(plan_for(profile, engine))
     # a text that YAML in Go reads as a number
     source = replace(source, environment={**source.environment, "LIKE_A_NUMBER": "1e6"})
     overlay = {
         "namespace": "vision",
         "resources": ["../base"],
-        "patches": [
-            {
-                "target": {"kind": "Deployment", "name": "dflash"},
-                "patch": '[{"op":"add","path":"/spec/replicas","value":2}]',
-            }
-        ],
     }
-    write(tmp_path, folder(source, cluster) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
-    counts = {"monitoring": 3}
-    for place in (*counts, "base", "mine"):
+    write(tmp_path, folder(source, Cluster()) | {"mine/kustomization.yaml": yaml.safe_dump(overlay)})
+    for place in ("base", "mine"):
         named = built(tmp_path / place)
-        assert len(named) == counts.get(place, len(objects(source, cluster)) + len(router_objects(source, cluster)))
+        assert len(named) == len(objects(source, Cluster()))
         for document in named.values():
             validated(document, VERSIONS[-1])
-    (subject,) = named["RoleBinding", "dflash-router"]["subjects"]
-    assert subject["namespace"] == "vision"
     deployment = named["Deployment", "dflash"]
-    assert deployment["spec"]["replicas"] == 2
     assert deployment["metadata"]["namespace"] == "vision"
 
 
@@ -76,26 +63,31 @@ def shown_files() -> list[tuple[str, str]]:
     return re.findall(r"```yaml\n# kubernetes/(\S+)\n(.*?)```", page, re.DOTALL)
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_the_overlays_of_the_page_change_the_engines_only(replicas: int, tmp_path: Path) -> None:
-    cluster = Cluster(replicas=replicas)
+def test_the_overlay_of_the_page_changes_the_engine_only(tmp_path: Path) -> None:
     source = source_for(plan_for("h100", "vllm-0.33"))
-    (folders, patches) = (text for path, text in shown_files() if path == "mine/kustomization.yaml")
-    overlays = {"folders/kustomization.yaml": folders, "patches/kustomization.yaml": patches}
-    write(tmp_path, folder(source, cluster) | overlays)
-    base, whole, patched = (built(tmp_path / place) for place in ("base", "folders", "patches"))
-    assert base.items() <= whole.items()
-    assert "ServiceMonitor" in {kind for kind, _ in whole}
+    write(
+        tmp_path, folder(source, Cluster()) | {path: text for path, text in shown_files() if path.startswith("mine/")}
+    )
+    base, patched = built(tmp_path / "base"), built(tmp_path / "mine")
     assert [name for name, document in patched.items() if document.get("spec") != base[name].get("spec")] == [ENGINES]
-    deployment = patched[ENGINES]
-    assert deployment["spec"]["replicas"] == replicas
-    added = pod_of(deployment)["nodeSelector"].items() - runs_on(source).items()
+    added = pod_of(patched[ENGINES])["nodeSelector"].items() - runs_on(source).items()
     assert added == {("example.com/gpu-model", "h100")}
+
+
+def test_the_shown_claims_replace_the_directories_of_the_nodes(tmp_path: Path) -> None:
+    files = {path: text for path, text in shown_files() if path.startswith("claimed/")}
+    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster()) | files)
+    made = built(tmp_path / "claimed")[ENGINES]
+    validated(made, VERSIONS[-1])
+    volumes = {volume.pop("name"): volume for volume in pod_of(made)["volumes"]}
+    assert {role: volumes[role] for role in ("target", "drafter")} == {
+        role: {"persistentVolumeClaim": {"claimName": f"my-{role}"}} for role in ("target", "drafter")
+    }
 
 
 def test_the_shown_ingress_sends_to_the_service_and_publishes_no_metrics(tmp_path: Path) -> None:
     files = {path: text for path, text in shown_files() if path.startswith("published/")}
-    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster(replicas=2)) | files)
+    write(tmp_path, folder(source_for(plan_for("h100", "vllm-0.33")), Cluster()) | files)
     base, made = built(tmp_path / "base"), built(tmp_path / "published")
     service = base["Service", "dflash"]
     assert made.keys() == {*base, ("Ingress", "dflash")}

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from dflash_deploy.operations.ask_engine import Heard
 from dflash_deploy.operations.reporter import Silent
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.runtime.asking import Heard
 from dflash_deploy.serve.answer import MARK
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET
 from tests.support.hub import Generated

@@ -1,6 +1,5 @@
 """Manifests of every profile and engine, and the published schemas of Kubernetes that they are checked against."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -16,9 +15,7 @@ from referencing import Registry, Resource
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import environment_of
 from dflash_deploy.errors import DeployError
-from dflash_deploy.features.export.cluster import Cluster, ExportSource
-from dflash_deploy.features.export.objects import objects
-from dflash_deploy.features.monitoring.project import limits, rule_groups
+from dflash_deploy.features.export.manifests import Cluster, ExportSource, objects
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import MACHINES
@@ -29,55 +26,12 @@ VERSIONS = [one for one in map(utils.major_minor, utils.all_versions()) if int(o
 VERSIONS = list(dict.fromkeys(VERSIONS))
 """The versions of Kubernetes that the manifests are for, as far as their schemas are published."""
 
-SHAPES = {
-    "one": Cluster(),
-    "three": Cluster(
-        replicas=3,
-        weights="claim",
-        runtime_class="nvidia",
-        image="r.example/v:1",
-    ),
-}
-"""The shapes of an export: one engine, and three with a claim."""
-
-CLUSTERS = tuple(SHAPES.values())
-
-CRDS = Path(__file__).parent / "crds"
-"""Schemas of resources that a cluster gets from others, without descriptions; each file names its source."""
-
-
-@cache
-def custom() -> dict[tuple[str, str], Draft202012Validator]:
-    """The validator of each custom resource, by its version and kind. Unknown fields are errors, as with --strict."""
-    documents = (json.loads(file.read_text()) for file in sorted(CRDS.glob("*.json")))
-    return {(one["apiVersion"], one["kind"]): Draft202012Validator(_closed(one["schema"])) for one in documents}
-
-
-def _closed(schema: Any) -> Any:
-    """The schema, whose objects have the named fields only. `metadata` is that of every object."""
-    if not isinstance(schema, dict):
-        return schema
-    closed: dict[str, Any] = {
-        key: [*map(_closed, value)] if isinstance(value, list) else _closed(value) for key, value in schema.items()
-    }
-    properties = schema.get("properties")
-    if isinstance(properties, dict):
-        closed["properties"] = {name: _closed(one) for name, one in properties.items()}
-        if not schema.get("x-kubernetes-preserve-unknown-fields"):
-            closed.setdefault("additionalProperties", False)
-        if properties.get("metadata") == {"type": "object"}:
-            closed["properties"]["metadata"] = {"type": "object"}
-    return closed
+SHAPES = {"usual": Cluster(), "chosen": Cluster(name="vision", runtime_class="nvidia", image="r.example/v:1")}
+"""The choices of an export."""
 
 
 def validated(document: Mapping[str, Any], version: str) -> str:
-    """The version whose strict schema accepts a document: unknown fields are errors too. Raises ValidationError.
-
-    A custom resource has one schema, for all versions.
-    """
-    if known := custom().get((document["apiVersion"], document["kind"])):
-        known.validate(document)
-        return version
+    """The version whose strict schema accepts a document: unknown fields are errors too. Raises ValidationError."""
     try:
         _validator(version, document["kind"], document["apiVersion"]).validate(document)
     except jsonschema.ValidationError as problem:
@@ -132,26 +86,17 @@ def plans_by_name() -> dict[str, Plan]:
     return {f"{plan.profile.name}-{plan.engine.name}": plan for plan in plans()}
 
 
-def source_for(
-    plan: Plan,
-    *,
-    weights_bytes: int = 0,
-    locked: Mapping[str, str] | None = None,
-) -> ExportSource:
+def source_for(plan: Plan, *, locked: Mapping[str, str] | None = None) -> ExportSource:
     """What an export of the plan reads, with weights below /srv."""
     return ExportSource(
         plan=plan,
         environment=environment_of(plan),
         env_file="/srv/vision/.env",
-        keys_file="/srv/vision/.dflash/keys/keys.json",
-        router_keys_file="/srv/vision/.dflash/router/keys.json",
         target="/srv/weights/target",
         drafter="/srv/weights/drafter" if plan.drafting else "",
         user=1000,
         group=1000,
         locked=locked or {},
-        weights_bytes=weights_bytes,
-        rule_groups=rule_groups("dflash", limits(sequences=4, speculating=True, unified=False)),
     )
 
 
@@ -161,7 +106,7 @@ def pod_of(deployment: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def container_of(source: ExportSource, cluster: Cluster = CLUSTERS[0]) -> dict[str, Any]:
+def container_of(source: ExportSource, cluster: Cluster = SHAPES["usual"]) -> dict[str, Any]:
     """The engine's container in an export."""
     (container,) = pod_of(objects(source, cluster)["deployment.yaml"])["containers"]
     assert isinstance(container, dict)

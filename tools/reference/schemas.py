@@ -6,9 +6,8 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from dflash_deploy.schemas.every import DOCUMENTS, NAMES
 from dflash_deploy.schemas.generate import Schema, schema_of
-from dflash_deploy.schemas.table import PROGRESS
+from dflash_deploy.schemas.table import DOCUMENTS, NAMES, PROGRESS
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _HEAD = f"""# Documents in JSON

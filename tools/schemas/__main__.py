@@ -5,7 +5,7 @@ Ends with 1 if no document of a command was checked at all.
 
 import sys
 
-from dflash_deploy.schemas.every import NAMES
+from dflash_deploy.schemas.table import NAMES
 from tests.support.schemas import closed
 from tests.support.schemas.seen import FOLDER, saved, unseen
 

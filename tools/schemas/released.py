@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.schemas.every import NAMES
 from dflash_deploy.schemas.generate import schema_of, subschemas
+from dflash_deploy.schemas.table import NAMES
 
 FILE = Path(__file__).with_name("released.json")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ export = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     help="The deployment elsewhere: kubernetes, compose.",
-    epilog=examples("export compose", "export kubernetes --replicas 2 --runtime-class nvidia"),
+    epilog=examples("export compose", "export kubernetes --runtime-class nvidia"),
 )
 
 
@@ -31,41 +31,21 @@ RuntimeClass = Annotated[str, typer.Option(help="RuntimeClass of the pods, such 
 
 Folder = Annotated[Path, typer.Option("--out", help="Where to write the folder; it is created.", file_okay=False)]
 
-Pods = Annotated[int, typer.Option(min=1, max=64, help="Pods, each with one engine; several get a router.")]
 
-Weights = Annotated[
-    Literal["host-path", "claim"], typer.Option(help="Weights: in directories of each node, or in a claim.")
-]
-
-RouterImage = Annotated[
-    str, typer.Option(help="The pushed image of the router before several replicas.", show_default=False)
-]
-
-
-@command(changes=True, examples=("export kubernetes", "export kubernetes --weights claim --image example.com/vllm:1"))
+@command(changes=True, examples=("export kubernetes", "export kubernetes --name vision --image example.com/vllm:1"))
 def export_kubernetes(
     directory: Directory = HERE,
     out: Folder = Path("kubernetes"),
-    replicas: Pods = 1,
     name: Annotated[str, typer.Option(help="Name of all objects.")] = "dflash",
-    weights: Weights = "host-path",
     image: Image = "",
-    router_image: RouterImage = "",
     runtime_class: RuntimeClass = "",
     as_json: Json = False,
 ) -> Report:
     """Write a kustomize folder with the settings of this deployment. No key is in it; the README has the steps."""
-    from dflash_deploy.features.export.cluster import Cluster
+    from dflash_deploy.features.export.manifests import Cluster
     from dflash_deploy.features.export.operations import export_kubernetes as run_export_kubernetes
 
-    cluster = Cluster(
-        name=name,
-        replicas=replicas,
-        weights=weights,
-        image=image,
-        router_image=router_image,
-        runtime_class=runtime_class,
-    )
+    cluster = Cluster(name=name, image=image, runtime_class=runtime_class)
     done = run_export_kubernetes(directory, out, cluster)
     return Report(done.document(), _written(done))
 
@@ -108,7 +88,7 @@ def _written(done: KubernetesExport) -> tuple[str, ...]:
     return (
         f"wrote        {done.directory}: {', '.join(done.files)}",
         f"image        {done.image_note or done.image}",
-        *(f"secret       {line}" for line in (done.secret_command, done.router_secret_command) if line),
+        f"secret       {done.secret_command}",
         *((f"domain       publish {done.domain} with an Ingress: {WHERE}",) if done.domain else ()),
         f"next         {done.directory}/README.md has the steps; this command applied nothing",
     )

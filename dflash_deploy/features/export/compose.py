@@ -18,8 +18,8 @@ from typing import Any
 from dflash_deploy import __version__
 from dflash_deploy.door.site import published_site
 from dflash_deploy.errors import BadInput
-from dflash_deploy.features.export.cluster import is_pinned
 from dflash_deploy.features.export.folder import filled, of_plan, yaml_of
+from dflash_deploy.features.export.manifests import is_pinned
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.router.files import KEYS, MANIFEST, RoutedEngine, manifest_of

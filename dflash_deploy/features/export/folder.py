@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,21 +17,17 @@ from typing import Any
 import yaml
 
 from dflash_deploy import __version__
-from dflash_deploy.features.export.cluster import Cluster, ExportSource, has_registry, is_pinned
-from dflash_deploy.features.export.objects import (
-    KEY,
-    KEY_NAME,
-    METRICS_LABEL,
-    loader,
-    metrics_secret,
-    monitoring_objects,
+from dflash_deploy.features.export.manifests import (
+    KEYS_IN_SECRET,
+    STARTS,
+    Cluster,
+    ExportSource,
+    has_registry,
+    is_pinned,
     objects,
-    router_name,
-    router_objects,
+    secret_name,
 )
-from dflash_deploy.features.export.pods import FURTHER_KEYS, KEYS_IN_SECRET, STARTS, secret_name, weights_claim
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.serve.router.files import KEYS as ROUTER_KEYS
 from dflash_deploy.serve.settings import Settings
 
 _FLOAT = re.compile(r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9_]+)?\Z")
@@ -64,9 +60,6 @@ def yaml_of(document: Mapping[str, Any]) -> str:
 BASE = "base"
 """The folder with the objects; overlays of a person name it under `resources`."""
 
-MONITORING = "monitoring"
-"""The folder with what only some clusters can have. It has its own objects only, which an overlay may name."""
-
 HEADER = """\
 # Written by dflash-deploy {version} export kubernetes, from .env and dflash.lock.
 # Put changes into an overlay of your own: an edited file is not written again.
@@ -75,24 +68,15 @@ HEADER = """\
 
 def folder(source: ExportSource, cluster: Cluster) -> dict[str, str]:
     """The text of each file, by its path below the folder. No text has a secret."""
-    router = router_objects(source, cluster) if cluster.routed else {}
-    texts = _kustomized(BASE, {**objects(source, cluster), **router})
-    texts |= _kustomized(MONITORING, monitoring_objects(source, cluster))
-    if cluster.weights == "claim":
-        texts["loader.yaml"] = text_of(loader(source, cluster))
-    texts["README.md"] = readme(source, cluster)
-    return texts
-
-
-def _kustomized(place: str, made: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The files of one folder of kustomize."""
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": list(made),
+        "resources": list(objects(source, cluster)),
     }
-    every = {**made, "kustomization.yaml": kustomization}
-    return {f"{place}/{name}": text_of(document) for name, document in every.items()}
+    documents = {**objects(source, cluster), "kustomization.yaml": kustomization}
+    texts = {f"{BASE}/{name}": text_of(document) for name, document in documents.items()}
+    texts["README.md"] = readme(source, cluster)
+    return texts
 
 
 def text_of(document: Mapping[str, Any]) -> str:
@@ -104,9 +88,6 @@ _BLOCK = re.compile(r"^\{\{if (\w+)\}\}\n(.*?)^\{\{end\}\}\n", re.MULTILINE | re
 """Lines that are there if a value is."""
 
 KEYS = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
-
-KINDS = "deployment,service,configmap,networkpolicy,pdb,pvc,serviceaccount,role,rolebinding"
-"""The kinds of objects that an export with other options may leave behind."""
 
 
 def filled(template: str, /, **values: Any) -> str:
@@ -135,11 +116,10 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
     return filled(
         "kubernetes",
         **of_plan(source.plan),
-        **weights(source, cluster),
-        claim_gib=source.claim_gib,
-        copies="\n".join(_copies(source, cluster)),
+        paths="\n".join(f"    {path}" for path in (source.target, source.drafter) if path),
+        user=source.user,
+        group=source.group,
         name=cluster.name,
-        replicas=cluster.replicas,
         image=image,
         note=note,
         pinned=not note,
@@ -147,17 +127,9 @@ def readme(source: ExportSource, cluster: Cluster) -> str:
         local=note and not has_registry(image),
         repository=image.rpartition(":")[0],
         architecture=source.architecture or "the processor of the nodes",
-        router_image=cluster.routed and not is_pinned(cluster.router) and cluster.router,
         secret=secret_name(cluster),
         secret_command=secret_command(source, cluster),
-        router_secret_command=router_secret_command(source, cluster),
-        single=not cluster.routed,
         minutes=minutes_of(source),
-        router=cluster.routed and router_name(cluster),
-        kinds=KINDS,
-        key_name=KEY_NAME,
-        metrics_command=_metrics_command(source, cluster),
-        metrics_label=METRICS_LABEL,
     )
 
 
@@ -166,42 +138,13 @@ def minutes_of(source: ExportSource) -> int:
     return max(1, round(STARTS * source.start_seconds / 60))
 
 
-def weights(source: ExportSource, cluster: Cluster) -> dict[str, Any]:
-    """Where the nodes have the weights: their directories as lines, or the claim."""
-    claimed = cluster.weights == "claim"
-    listed = "\n".join(f"    {path}" for path in (source.target, source.drafter) if path)
-    return {
-        "paths": "" if claimed else listed,
-        "claim": weights_claim(cluster) if claimed else "",
-        "user": source.user,
-        "group": source.group,
-    }
-
-
-def _copies(source: ExportSource, cluster: Cluster) -> Iterator[str]:
-    for role, path in (("target", source.target), ("drafter", source.drafter)):
-        if path:
-            inside = f"mkdir -p /models/{role} && tar -C /models/{role} -xf -"
-            packed = f"tar -C {shlex.quote(path)} -chf - ."
-            yield f"    {packed} | kubectl exec -i {cluster.name}-loader -- sh -c '{inside}'"
-
-
 def secret_command(source: ExportSource, cluster: Cluster) -> str:
     """The line that creates the Secret. The keys go through a pipe, so neither `ps` nor a shell's history has them."""
     # as the engine reads .env: blanks and `export` may precede a name
-    further = f" --from-file={FURTHER_KEYS}={shlex.quote(source.keys_file)}" if cluster.routed else ""
     return (
         f"{plain_lines(source.env_file, *KEYS)} | "
-        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin{further}"
+        f"kubectl create secret generic {secret_name(cluster)} --from-file={KEYS_IN_SECRET}=/dev/stdin"
     )
-
-
-def router_secret_command(source: ExportSource, cluster: Cluster) -> str:
-    """The line that creates the Secret with the router's two keys; empty without a router."""
-    if not cluster.routed:
-        return ""
-    file = shlex.quote(source.router_keys_file)
-    return f"kubectl create secret generic {router_name(cluster)} --from-file={ROUTER_KEYS}={file}"
 
 
 def plain_lines(env_file: str, *names: str) -> str:
@@ -219,10 +162,3 @@ def image_note(source: ExportSource, cluster: Cluster) -> str:
     if has_registry(image):
         return f"{image} has no digest: a node that pulls it later may run another one"
     return f"{image} is on this machine only: push it to a registry, or load it onto each node"
-
-
-def _metrics_command(source: ExportSource, cluster: Cluster) -> str:
-    """The line that creates the Secret with the key of Prometheus."""
-    found = f"s/.*[^a-z0-9_-]{KEY_NAME}:([A-Za-z0-9_-]+):metrics.*/\\1/p"
-    made = f"kubectl create secret generic {metrics_secret(cluster)} --from-file={KEY}=/dev/stdin"
-    return f"sed -nE '{found}' {shlex.quote(source.env_file)} | tr -d '\\n' | {made}"

@@ -1,7 +1,7 @@
 """`export`: a deployment as a folder for Kubernetes or for Compose.
 
 `export kubernetes` writes a kustomize folder, `export compose` a folder that runs without this program. Both check what
-keeps a deployment from being exported, and how a folder differs from it.
+keeps a deployment from being exported.
 """
 
 from __future__ import annotations
@@ -9,29 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 from dflash_deploy.assets import build_context
 from dflash_deploy.deployment.compose import Origin, environment_of, resolved_document, write_folder
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret, quote
 from dflash_deploy.deployment.files import LOCK_FILE
-from dflash_deploy.deployment.front import door_files, make_router_keys, router_directory
-from dflash_deploy.deployment.keys import keys_file, write_keys
-from dflash_deploy.document import CommandData, Documented, Keywords
+from dflash_deploy.deployment.front import door_files
+from dflash_deploy.document import CommandData, Documented
 from dflash_deploy.errors import BadInput, NotPossible, PreflightRefused
-from dflash_deploy.features.export.cluster import Cluster, ExportSource, Weights, is_pinned
 from dflash_deploy.features.export.compose import KEPT, ROUTER, ComposeSource, LockedRole, compose_folder, project_of
-from dflash_deploy.features.export.folder import folder, image_note, router_secret_command, secret_command
-from dflash_deploy.features.monitoring.project import limits_of, rule_groups
-from dflash_deploy.intake.files import MIB, read_text, shown
+from dflash_deploy.features.export.folder import folder, image_note, secret_command
+from dflash_deploy.features.export.manifests import Cluster, ExportSource, is_pinned
+from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.redact import redact_by_shape
-from dflash_deploy.serve.router.files import KEYS
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.lock import Lock, Role, read_lock
+from dflash_deploy.weights.lock import Lock, read_lock
 
 
 def refuse_native(plan: Plan, where: str) -> None:
@@ -81,10 +77,6 @@ class KubernetesExport(Documented):
     """Their paths below the directory."""
     name: str
     """Name of the Deployment and of the Service; the other objects begin with it."""
-    replicas: Annotated[int, Keywords(minimum=1)]
-    """Pods, each with one engine."""
-    weights: Weights
-    """Where pods find the weights: in directories of each node, or in a claim."""
     image: str
     """Image of the engine."""
     image_pinned: bool
@@ -93,8 +85,6 @@ class KubernetesExport(Documented):
     """What the nodes lack of the image; empty if it is named by its digest."""
     secret_command: str
     """The line that creates the Secret with the API keys. It has none itself: it reads .env."""
-    router_secret_command: str
-    """The line that creates the Secret of the router before several replicas; empty with one."""
     domain: str = ""
     """The domain of the deployment, which a cluster has to publish itself; empty without one."""
 
@@ -103,28 +93,21 @@ def export_kubernetes(directory: Path, out: Path, cluster: Cluster = USUAL_CLUST
     """Write the deployment in a directory as a kustomize folder into `out`, which is created.
 
     Files of a person are never overwritten. Raises NotPossible for a native deployment, several engines or
-    machines, weights that a claim cannot have, and parallelism in EXTRA_ARGS without a number; BadInput
+    machines, and parallelism in EXTRA_ARGS without a number; BadInput
     for a folder that cannot be used; PreflightRefused if the plan has errors or the disk is full; NoDeployment,
     SettingsRefused, LockRefused.
     """
     deployment = Deployment.existing(directory)
     source, texts = rendered(deployment, cluster)
     write_folder(out, Origin(deployment.project_name, "kubernetes"), texts)
-    if cluster.routed:
-        # the Secrets are made of them: the router's key is among those that the engines accept
-        make_router_keys(deployment)
-        write_keys(deployment)
     return KubernetesExport(
         out.absolute(),
         tuple(sorted(texts)),
         cluster.name,
-        cluster.replicas,
-        cluster.weights,
         source.image(cluster),
         is_pinned(source.image(cluster)),
         image_note(source, cluster),
         secret_command(source, cluster),
-        router_secret_command(source, cluster),
         Settings.dflash_domain.text(deployment.values),
     )
 
@@ -134,26 +117,23 @@ def rendered(deployment: Deployment, cluster: Cluster) -> tuple[ExportSource, di
 
     Raises what keeps the deployment from being exported.
     """
-    source = _checked_source(deployment, cluster)
+    source = _checked_source(deployment)
     texts = folder(source, cluster)
     refuse_secrets(deployment, source.environment, texts)
     return source, texts
 
 
-def _checked_source(deployment: Deployment, cluster: Cluster) -> ExportSource:
+def _checked_source(deployment: Deployment) -> ExportSource:
     """What manifests are rendered from. Raises what keeps the deployment from being exported to a cluster."""
     # a cluster publishes its Service itself
     values = {name: value for name, value in deployment.values.items() if name != Settings.dflash_domain.name}
     plan = make_plan(Choice(edited=values), deployment)
     _check(plan, deployment)
-    lock = read_lock(deployment.directory / LOCK_FILE)
-    if cluster.weights == "claim":
-        _check_lock(plan, lock)
-    return source_of(deployment, plan, lock, cluster.name)
+    return source_of(deployment, plan, read_lock(deployment.directory / LOCK_FILE))
 
 
-def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) -> ExportSource:
-    """What the folder is rendered from. `name` is that of the deployment in recorded series."""
+def source_of(deployment: Deployment, plan: Plan, lock: Lock | None) -> ExportSource:
+    """What the folder is rendered from."""
     owner = deployment.env_file.stat()
     settings = plan.settings
     models = lock.models if lock else {}
@@ -166,10 +146,6 @@ def source_of(deployment: Deployment, plan: Plan, lock: Lock | None, name: str) 
         user=owner.st_uid or IMAGE_USER,
         group=owner.st_gid or IMAGE_USER,
         locked={role: f"{model.repo}@{model.commit}" for role, model in models.items()},
-        weights_bytes=sum(model.size for model in models.values()),
-        keys_file=str(keys_file(deployment)),
-        router_keys_file=str(router_directory(deployment) / KEYS),
-        rule_groups=rule_groups(name, limits_of(deployment, plan)),
     )
 
 
@@ -186,25 +162,11 @@ def _check(plan: Plan, deployment: Deployment) -> None:
         )
     if plan.settings.several_engines:
         raise NotPossible(
-            f"{plan.settings.routed_by}: several engines behind a router cannot be exported yet",
-            hint=f"set {Settings.replicas}=1, and run `dflash-deploy export kubernetes --replicas "
-            f"{plan.settings.replicas}`",
+            f"{plan.settings.routed_by}: a pod has one engine",
+            hint=f"set {Settings.replicas}=1, and export once for each engine with another --name",
         )
     refuse_native(plan, "Kubernetes")
     refuse_errors(deployment, plan)
-
-
-def _check_lock(plan: Plan, lock: Lock | None) -> None:
-    """Raise NotPossible if the lock does not say what the claim has to have."""
-    roles: dict[Role, str] = {"target": plan.settings.model_host_path}
-    if plan.drafting:
-        roles["drafter"] = plan.settings.drafter_host_path
-    for role, path in roles.items():
-        if lock is None or role not in lock.models:
-            raise NotPossible(
-                f"{LOCK_FILE} does not have the {role}: it exists only on this machine, in {shown(Path(path))}",
-                hint="run `dflash-deploy pull`, or export with `--weights host-path`",
-            )
 
 
 @dataclass(frozen=True)
@@ -267,7 +229,7 @@ def _rendered(deployment: Deployment) -> tuple[ComposeSource, dict[str, str]]:
     if plan.settings.router_engines:
         raise NotPossible(
             f"{Settings.router_engines}: the router sends to engines of other hosts, which a folder cannot start",
-            hint="export the deployment of one host, or use `dflash-deploy export kubernetes`",
+            hint="export the deployment of one host",
         )
     refuse_errors(deployment, plan)
     source = compose_source(deployment, plan)

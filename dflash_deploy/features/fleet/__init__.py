@@ -4,7 +4,7 @@ from dflash_deploy.registry import Feature
 
 FEATURE = Feature(
     commands={
-        "fleet": (f"{__name__}.commands", "Several machines over SSH: init, up, status, test, keys, down."),
+        "fleet": (f"{__name__}.commands", "Several machines over SSH: init, up, status, test, logs, down."),
     },
-    documents=f"{__name__}.documents",
+    documents=f"{__name__}.operations",
 )

@@ -1,38 +1,28 @@
 """`fleet`: several machines from one terminal, over the system's SSH client.
 
-Most commands show the hosts as a table: what the command did on each. `fleet keys` changes the API keys of all hosts,
-and no host refuses a request meanwhile.
+Most commands show the hosts as a table: what the command did on each.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.keys import usage_table
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
-    InFlight,
     Json,
     JsonStream,
-    KeyName,
-    KeyScope,
     Patience,
-    TokensPerMinute,
 )
 from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.serve.api_keys import OWNER
-from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.features.fleet.keys import FleetKeys
     from dflash_deploy.features.fleet.settings import FleetResult
 
 
@@ -48,91 +38,6 @@ def table(done: FleetResult) -> Grid:
     return drawn
 
 
-MOST = 1 << 20
-"""Bytes of a document."""
-
-
-def read_all() -> bytes:
-    """Return standard input to its end. A longer one than MOST is cut, and is not valid then."""
-    return sys.stdin.buffer.read(MOST)
-
-
-keys = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="API keys of all hosts: add, rotate, revoke, usage; no request fails.",
-    epilog=examples("fleet keys add alice", "fleet keys rotate"),
-)
-
-
-@command(changes=True, examples=("fleet keys add alice", "fleet keys add grafana --scope metrics"))
-def fleet_keys_add(
-    name: KeyName,
-    directory: Directory = HERE,
-    scope: KeyScope = "infer",
-    in_flight: InFlight = None,
-    tokens_per_minute: TokensPerMinute = None,
-    as_json: Json = False,
-) -> Report:
-    """Add a key with a name: .env gets it after all hosts accept it."""
-    from dflash_deploy.features.fleet.keys import fleet_add_key
-
-    done = fleet_add_key(
-        directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute, reporter=terminal()
-    )
-    return _keys_report(done, "added", f"next     dflash-deploy keys show {name} --reveal   the key, for the client")
-
-
-@command(changes=True, examples=("fleet keys revoke alice", "fleet keys revoke alice --json"))
-def fleet_keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Remove a key from .env and all hosts: their engines reject it at once."""
-    from dflash_deploy.features.fleet.keys import fleet_revoke_key
-
-    return _keys_report(fleet_revoke_key(directory, name, reporter=terminal()), "revoked")
-
-
-@command(changes=True, examples=("fleet keys rotate", "fleet keys rotate alice --overlap 3600"))
-def fleet_keys_rotate(
-    name: Annotated[
-        str, typer.Argument(help=f"Whose key; without a name {Settings.vllm_api_key}.", show_default=False)
-    ] = OWNER,
-    directory: Directory = HERE,
-    overlap: Annotated[
-        float, typer.Option(min=0.0, max=86_400.0, help="Seconds for which the old key stays valid in the end.")
-    ] = 10.0,
-    patience: Patience = PATIENCE,
-    as_json: Json = False,
-) -> Report:
-    """Replace a key: all hosts accept both until the end. Only for the owner's key engines restart, host by host."""
-    from dflash_deploy.features.fleet.keys import fleet_rotate_key
-
-    done = fleet_rotate_key(directory, name, overlap=overlap, patience=patience, reporter=terminal())
-    return _keys_report(done, "replaced", "clients  each that sends the key; dflash-deploy itself reads .env")
-
-
-@command(examples=("fleet keys usage", "fleet keys usage --json"))
-def fleet_keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
-    """Show requests and tokens of each key on all hosts since the engines' start."""
-    from dflash_deploy.features.fleet.operations import fleet_usage_of_keys
-
-    found = fleet_usage_of_keys(directory, reporter=terminal())
-    hosts = (table(found),) if found.failure else ()
-    return Report(found.document(), (usage_table(found.keys), *hosts), failure=found.failure)
-
-
-def _keys_report(done: FleetKeys, verb: str, *after: str) -> Report:
-    if done.finished:
-        said = f"{verb:8} {done.name}, in {done.file} and on all hosts"
-        return Report(done.document(), (said, table(done), *after))
-    return Report(done.document(), (table(done),), failure=done.failure)
-
-
-keys.command("add")(fleet_keys_add)
-keys.command("revoke")(fleet_keys_revoke)
-keys.command("rotate")(fleet_keys_rotate)
-keys.command("usage")(fleet_keys_usage)
-
-
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", help="Only this host of fleet.yaml; may be repeated.", show_default=False)
 ]
@@ -140,7 +45,7 @@ Hosts = Annotated[
 fleet = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Several machines over SSH: init, up, status, test, keys, down.",
+    help="Several machines over SSH: init, up, status, test, logs, down.",
     epilog=examples("fleet init nvidia@spark-a nvidia@spark-b", "fleet up"),
 )
 
@@ -284,16 +189,6 @@ def fleet_route(
     return Report(done.document(), (f"routed   {', '.join(done.engines) or 'no engine of another machine'}", *left_out))
 
 
-@command(changes=True, examples=("fleet accept", "fleet accept --json"))
-def fleet_accept(directory: Directory = HERE, json_stream: JsonStream = False, as_json: Json = False) -> Report:
-    """Accept the keys on standard input beside those of .env; the commands of a fleet call it on a host."""
-    from dflash_deploy.features.fleet.keys import fleet_accept as run_fleet_accept
-
-    done = run_fleet_accept(directory, read_all(), reporter=terminal(json_stream=json_stream))
-    said = (f"answered {one.name}: {one.status or 'no answer'}" for one in done.answers)
-    return Report(done.document(), (f"keys     {done.state}", *said))
-
-
 def _report(done: FleetResult, after: tuple[str, ...] = ()) -> Report:
     shape = f"shape    {done.shape}: {done.reason}"
     router = (f"router   {done.router}: clients use the endpoint of this host",) if done.router else ()
@@ -312,5 +207,3 @@ fleet.command("restart")(fleet_restart)
 fleet.command("facts", hidden=True)(fleet_facts)
 fleet.command("fetch", hidden=True)(fleet_fetch)
 fleet.command("route", hidden=True)(fleet_route)
-fleet.command("accept", hidden=True)(fleet_accept)
-fleet.add_typer(keys, name="keys")

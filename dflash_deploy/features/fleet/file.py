@@ -2,18 +2,15 @@
 
 The descriptions of the fields of `fleet.yaml` are its manual. The shape has a reason, and gives the settings of each
 host. One host runs the router in front of all hosts; `Front` has its name, and the addresses at which the engines of
-the other hosts listen. Shape and front are pure. While a key is added, replaced or revoked, each host gets the wanted
-keys as a document on standard input.
+the other hosts listen. Shape and front are pure.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -24,14 +21,8 @@ from dflash_deploy.catalog.read import Entry, read_as
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import FLEET_FILE
 from dflash_deploy.errors import BadInput, DeployError, FleetRefused, NotPossible
-from dflash_deploy.intake.answers import ForeignDocument, read_document
-from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.redact import Secret
-from dflash_deploy.serve.api_keys import KEY, LARGEST_LIMIT, NAME, ApiKey, Scope, keys_in
-from dflash_deploy.serve.gateway.keys import Accepted, entry_of
-from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
@@ -489,93 +480,3 @@ def routed_hosts(front: Front, urls: Collection[str]) -> frozenset[str]:
     found = {name for name, address in front.engines.items() if f"http://{address}" in urls}
     others = {f"http://{address}" for address in (*front.engines.values(), *front.unknown)}
     return frozenset({*found, front.host.name} if set(urls) - others else found)
-
-
-MOST_BYTES = 1 << 20
-"""The longest document: 1000 keys take a fifth of it."""
-
-
-@dataclass(frozen=True)
-class Proof:
-    """A key, and the status that the engines must answer it."""
-
-    key: ApiKey
-    status: HTTPStatus
-
-
-@dataclass(frozen=True)
-class WantedKeys:
-    """The keys that a host accepts beside those of its `.env`, as digests; and what its engines must answer then.
-
-    `owner` and `further` are written into `.env` of the host. `None` leaves what it has.
-    """
-
-    also: tuple[Accepted, ...] | None = ()
-    proofs: tuple[Proof, ...] = ()
-    owner: Secret | None = None
-    further: tuple[ApiKey, ...] | None = None
-
-    def document(self) -> bytes:
-        """The text for the standard input of `fleet accept`. It has keys, so it is never an argument."""
-        proofs = [
-            {"name": one.key.name, "key": one.key.key, "scope": one.key.scope, "status": int(one.status)}
-            for one in self.proofs
-        ]
-        further = None if self.further is None else ",".join(key.written() for key in self.further)
-        owner = None if self.owner is None else self.owner.reveal()
-        return json.dumps(
-            {
-                "also": None if self.also is None else [entry_of(one) for one in self.also],
-                "proofs": proofs,
-                "owner": owner,
-                "further": further,
-            }
-        ).encode()
-
-
-Key = Annotated[str, Field(pattern=f"^{KEY.pattern}$", max_length=1000)]
-KeyName = Annotated[str, Field(pattern=f"^{NAME.pattern}$")]
-Limit = Annotated[int, Field(gt=0, le=LARGEST_LIMIT)]
-
-
-class _Also(ForeignDocument):
-    name: KeyName
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    scope: Scope
-    in_flight: Limit | None = None
-    tokens_per_minute: Limit | None = None
-
-
-class _Proof(ForeignDocument):
-    name: KeyName
-    key: Key
-    scope: Scope
-    status: Literal[200, 401]
-
-
-class _Document(ForeignDocument):
-    also: Annotated[list[_Also] | None, Field(max_length=100)]
-    proofs: Annotated[list[_Proof], Field(max_length=100)]
-    owner: Key | None = None
-    further: str | None = None
-
-
-def read_wanted(content: bytes) -> WantedKeys:
-    """Return what a document asks for. Raises BadInput, without a part of the text: it has keys."""
-    try:
-        found = read_document(content, _Document, limit=MOST_BYTES)
-        further = None if found.further is None else keys_in(found.further)
-    except (Invalid, Refused):
-        raise BadInput(
-            "standard input has no list of keys",
-            hint="`dflash-deploy fleet keys rotate` on the terminal of the fleet sends it",
-        ) from None
-    also = None
-    if found.also is not None:
-        also = tuple(
-            Accepted(one.name, bytes.fromhex(one.sha256), one.scope, one.in_flight, one.tokens_per_minute)
-            for one in found.also
-        )
-    proofs = (Proof(ApiKey(one.name, one.key, one.scope), HTTPStatus(one.status)) for one in found.proofs)
-    owner = None if found.owner is None else Secret(found.owner)
-    return WantedKeys(also, tuple(proofs), owner, further)

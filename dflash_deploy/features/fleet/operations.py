@@ -1,23 +1,21 @@
-"""`fleet init`, `status`, `test`, `down`, `logs` and `keys usage`: they change no settings of the hosts.
-
-`keys usage` adds up what each key used on all hosts.
-"""
+"""`fleet init`, `status`, `test`, `down` and `logs`: they change no settings of the hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from dflash_deploy.client.metrics import KeyUsage, added_up
 from dflash_deploy.deployment.directory import FLEET_FILE, Deployment
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atomically
 from dflash_deploy.deployment.lock import locked
+from dflash_deploy.document import CommandData
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.features.fleet import ssh
 from dflash_deploy.features.fleet.engines import leave_all, stop_engine, with_routes
 from dflash_deploy.features.fleet.file import FleetHost, fleet_text, host_from
+from dflash_deploy.features.fleet.host import FetchedWeights, MachineFacts, Routed
 from dflash_deploy.features.fleet.prepare import ExaminedHost, examine
 from dflash_deploy.features.fleet.settings import (
     FleetResult,
@@ -188,29 +186,10 @@ def _to(queue: SimpleQueue[tuple[str, str]], name: str, deployment: Deployment) 
     return take
 
 
-@dataclass(frozen=True)
-class FleetUsage(FleetResult):
-    """What all keys used on the hosts that answered, since the start of their engines."""
-
-    keys: Sequence[KeyUsage]
-    """The keys that were used, by name."""
-
-
-def fleet_usage_of_keys(directory: Path, *, reporter: Reporter = SILENT) -> FleetUsage:
-    """What each key used since the start of the engines, added up over the hosts.
-
-    Each host counts the requests that its engine answered. Raises as `open_fleet`. Failures of hosts are in the result,
-    and the sums are those of the others.
-    """
-    opened = open_fleet(directory, (), reporter)
-    outcomes = opened.on_each(
-        lambda one: opened.call(one, "keys usage", "--json", seconds=LOOKS), answering(opened, opened.hosts)
-    )
-    result = opened.results(outcomes, "counted")
-    found = (
-        KeyUsage(one.name, one.requests, one.prompt_tokens, one.generation_tokens, one.in_flight)
-        for host in result.hosts
-        if host.answer is not None and host.failure is None
-        for one in host.answer.data.keys
-    )
-    return FleetUsage(result.failure, result.shape, result.reason, result.router, result.hosts, added_up(found))
+DOCUMENTS: Mapping[str, CommandData] = {
+    "fleet init": CommandData((FleetCreated,)),
+    **{f"fleet {name}": CommandData((FleetResult,)) for name in ("up", "status", "test", "down", "restart")},
+    "fleet facts": CommandData((MachineFacts,)),
+    "fleet fetch": CommandData((FetchedWeights,), streams=True),
+    "fleet route": CommandData((Routed,), streams=True),
+}

@@ -248,22 +248,19 @@ NOTHING: Mapping[str, str] = {}
 
 def carry_settings(
     opened: OpenFleet, session: Session, place: Place, changes: Mapping[str, str], forced: Mapping[str, str] = NOTHING
-) -> bool:
+) -> None:
     """Write `.env`, and `dflash.lock` if there is one, into the deployment directory of a host.
 
     `changes` are the settings that follow from the shape; those of `fleet.yaml` override them, but not `forced`.
-    Returns whether `.env` changed.
     """
     host, deployment = session.host, opened.deployment
     own = {**changes, **own_settings(opened.fleet, host), **forced}
     text = env_text(read_text(deployment.env_file), deployment.values, place_here(), place, own)
-    changed = session.send(text.encode(), f"{host.directory}/.env")
-    if changed:
+    if session.send(text.encode(), f"{host.directory}/.env"):
         opened.say(host, "settings and the API key are written, mode 0600")
     lock = deployment.directory / LOCK_FILE
     if lock.exists():
         session.send(read_text(lock).encode(), f"{host.directory}/{LOCK_FILE}")
-    return changed
 
 
 def carry_router_keys(session: Session, keys: RouterKeys) -> None:

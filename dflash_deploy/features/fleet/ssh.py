@@ -45,6 +45,7 @@ from dflash_deploy.errors import (
 from dflash_deploy.features.fleet.file import Fleet, FleetHost
 from dflash_deploy.intake.answers import ForeignDocument, read_document
 from dflash_deploy.intake.parse import Invalid, printable
+from dflash_deploy.serve.settings import Settings
 
 CONNECT_TIMEOUT = 10
 """Seconds for a connection."""
@@ -171,13 +172,14 @@ done
 exit 0
 """
 
-# The mark is the digest of the `.env` and the release with which an engine was started.
+# The mark is the digest of the release and of the `.env` with which an engine was started, but its further keys:
+# a gateway reads them again without a restart.
 _SETTINGS = """\
-place=$1 release=$3
+place=$1 release=$3 keys="^[[:space:]]*(export[[:space:]]+)?$4[[:space:]]*="
 case $place in /*) ;; *) place=$HOME/$place ;; esac
 mark=$place/.dflash/started-together
 [ -f "$place/.env" ] || { [ "$2" = mark ] || echo other; exit 0; }
-now=$({ printf '%s\\n' "$release"; cat "$place/.env"; } | sha256sum | cut -c 1-64)
+now=$({ printf '%s\\n' "$release"; grep -vE "$keys" "$place/.env"; } | sha256sum | cut -c 1-64)
 if [ "$2" = compare ]; then
   [ "$now" = "$(cat "$mark" 2>/dev/null)" ] && echo same || echo other
   exit 0
@@ -228,12 +230,12 @@ def mark_settings(directory: str, release: str) -> list[str]:
 
     An empty release is one that no comparison finds.
     """
-    return _shell(_SETTINGS, _in_home(directory), "mark", release)
+    return _shell(_SETTINGS, _in_home(directory), "mark", release, Settings.dflash_api_keys.name)
 
 
 def compare_settings(directory: str, release: str) -> list[str]:
     """Prints `same` if `.env` and the release are those that `mark_settings` has seen, else `other`."""
-    return _shell(_SETTINGS, _in_home(directory), "compare", release)
+    return _shell(_SETTINGS, _in_home(directory), "compare", release, Settings.dflash_api_keys.name)
 
 
 def deployed(directory: str) -> list[str]:
@@ -600,18 +602,8 @@ class RemoteCheck(ForeignDocument):
     hint: Text = ""
 
 
-class RemoteUsage(ForeignDocument):
-    """What one key used on a host."""
-
-    name: Text
-    requests: Annotated[dict[Text, Tokens], Field(max_length=100)]
-    prompt_tokens: Tokens
-    generation_tokens: Tokens
-    in_flight: Count
-
-
 class RemoteData(ForeignDocument):
-    """What the documents of `up`, `restart`, `status`, `test`, `down` and `keys usage` have; each has a part of it."""
+    """What the documents of `up`, `restart`, `status`, `test` and `down` have; each has a part of it."""
 
     endpoint: Text | None = None
     model: Text | None = None
@@ -629,7 +621,6 @@ class RemoteData(ForeignDocument):
     cause: Text | None = None
     problem: Text | None = None
     checks: Annotated[list[RemoteCheck], Field(max_length=1000)] = Field(default_factory=list)
-    keys: Annotated[list[RemoteUsage], Field(max_length=2000)] = Field(default_factory=list)
 
 
 class RemoteError(ForeignDocument):

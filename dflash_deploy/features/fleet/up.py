@@ -20,7 +20,6 @@ from dflash_deploy.features.fleet.engines import (
     start_engine,
 )
 from dflash_deploy.features.fleet.file import check_front, env_text, own_settings, shape_settings
-from dflash_deploy.features.fleet.keys import settle_keys
 from dflash_deploy.features.fleet.prepare import RemoteFacts, examine, install, read_facts
 from dflash_deploy.features.fleet.settings import (
     NAME_COLUMN,
@@ -89,10 +88,7 @@ def _start(opened: OpenFleet, prepared: Mapping[str, HostOutcome[RemoteFacts]], 
         started = _start_together(opened, facts, patience)
     else:
         started = not_started(ready)
-    done = opened.results({host.name: {**failed, **started}[host.name] for host in opened.hosts}, "ready")
-    if not done.failure and len(opened.hosts) == len(opened.fleet.hosts):
-        settle_keys(opened)
-    return done
+    return opened.results({host.name: {**failed, **started}[host.name] for host in opened.hosts}, "ready")
 
 
 def _lock_weights(opened: OpenFleet) -> None:
@@ -136,9 +132,9 @@ def _start_together(opened: OpenFleet, facts: Mapping[str, RemoteFacts], patienc
     def carry(session: Session) -> bool:
         host = session.host
         own = shape_settings(opened.fleet, opened.chosen, plan_of(opened.deployment), host, master)
-        changed = carry_settings(opened, session, facts[host.name].place, own | fabric.settings(host))
+        carry_settings(opened, session, facts[host.name].place, own | fabric.settings(host))
         engine = read_facts(session, opened.environment, "--dir", host.directory).engine
-        starts = changed or engine is None or engine.phase != "running" or not runs_as_started(opened, session)
+        starts = engine is None or engine.phase != "running" or not runs_as_started(opened, session)
         if starts:
             # a rank that has started waits only some minutes for one that still downloads
             call_patiently(opened, session, "fleet fetch", patience=patience)

@@ -453,12 +453,6 @@ def limits_file(deployment: str, of: MonitoringLimits) -> str:
     return Template(asset_text(FOLDER, "limits.yaml")).substitute(values, deployment=deployment)
 
 
-def rule_groups(deployment: str, of: MonitoringLimits) -> tuple[dict[str, Any], ...]:
-    """All groups of rules of one deployment: recorded series, alerts, and its limits."""
-    written = parse_packaged_yaml(limits_file(deployment, of))["groups"]
-    return (*_groups("rules.yaml"), *_groups("alerts.yaml"), *written)
-
-
 def _groups(name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = parse_packaged_yaml(asset_text(FOLDER, name))["groups"]
     return found

@@ -57,12 +57,12 @@ def entry_of(key: Accepted) -> dict[str, str | int | None]:
     }
 
 
-def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None, also: Iterable[Accepted] = ()) -> str:
+def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None) -> str:
     """The content of the file for these keys, in JSON.
 
-    `retiring`: the digest of one more key of the owner. `also`: further keys of which only digests are known.
+    `retiring`: the digest of one more key of the owner.
     """
-    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else []), *also]
+    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else [])]
     return json.dumps({"schema": SCHEMA, "keys": [entry_of(key) for key in known]}, indent=1) + "\n"
 
 

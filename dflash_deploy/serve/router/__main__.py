@@ -18,7 +18,6 @@ from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import DIRECTORY, KEYS, RouterKeys, read_keys
 from dflash_deploy.serve.router.metrics import LOOPBACK, guard_metrics, guarded_port, open_port
-from dflash_deploy.serve.router.pods import SELECTOR, follow_pods
 from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import keep_workers
 from dflash_deploy.serve.settings import Settings
@@ -67,8 +66,6 @@ def main() -> int:
     from smg.launch_router import launch_router
     from smg.router_args import RouterArgs
 
-    if os.environ.get(SELECTOR):
-        follow_pods(directory, os.environ, settings.served_model_name)
     keep_workers(directory, settings.dflash_bind, settings.dflash_port, keys)
     port = settings.dflash_port
     if further_keys := os.environ.get(KEYS_FILE):

@@ -6,10 +6,10 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import Interrupted, KeyNotReplaced
+from dflash_deploy.operations.keys import rotate_running
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.protocol import EngineState, Narrate
-from dflash_deploy.startup.rotate import rotate_running
 from tests.support.cli import initialise
 from tests.support.scripted import ScriptedRuntime, listening
 

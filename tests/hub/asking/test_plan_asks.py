@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.errors import EngineMissing, ExitCode, HubUnreachable, PreflightRefused, WeightsMissing
-from dflash_deploy.operations.ask_engine import ask_engine
-from dflash_deploy.runtime.asking import Heard
+from dflash_deploy.operations.ask_engine import Heard, ask_engine
 from tests.support.asked import SILENT, TOKENIZER, Engine, answered
 from tests.support.box import CONFIG, DRAFTS, Box
 from tests.support.cli import edit_env, invoke

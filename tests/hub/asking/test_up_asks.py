@@ -10,10 +10,10 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineMissing, ExitCode
 from dflash_deploy.features.fleet.host import fleet_fetch
 from dflash_deploy.operations import ask_engine
+from dflash_deploy.operations.ask_engine import Heard
 from dflash_deploy.operations.plan import plan as run_plan
 from dflash_deploy.operations.reporter import SILENT as SILENT_REPORTER
 from dflash_deploy.operations.up import start
-from dflash_deploy.runtime.asking import Heard
 from tests.support.asked import SILENT, Engine, Fetching, Notes, answered
 from tests.support.box import DRAFTS, Box
 from tests.support.cli import edit_env, invoke

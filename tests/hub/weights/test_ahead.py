@@ -11,10 +11,9 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.ahead import header_of, read_hub_metadata
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import resolve
+from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import Lock, LockedModel, needed
 from dflash_deploy.weights.pull import RequestedModel
-from dflash_deploy.weights.source import Source
 from tests.support.gguf import model as gguf
 from tests.support.hub import Generated, Held, Hub, read
 from tests.support.hub.faults import Cut, Fault, Republished, Shifted, WholeBody, broken

@@ -11,7 +11,7 @@ from dflash_deploy.errors import RepositoryGated, RepositoryMissing
 from dflash_deploy.plan.described import describe
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights.described import ModelFinder
-from dflash_deploy.weights.source import Source
+from dflash_deploy.weights.hub import Source
 from tests.support.hub import Hub
 from tests.support.hub.faults import Answer
 

@@ -27,9 +27,8 @@ from dflash_deploy.weights import fetch as staging
 from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
-from dflash_deploy.weights.hub import resolve
+from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import LockedModel, needed
-from dflash_deploy.weights.source import Source
 from tests.support.commands import wait_until
 from tests.support.hub import Generated, Hub, sha256_of
 from tests.support.hub.faults import (

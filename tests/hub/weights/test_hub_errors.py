@@ -26,9 +26,8 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import resolve, unreachable
+from dflash_deploy.weights.hub import Source, resolve, unreachable
 from dflash_deploy.weights.lock import LockedModel
-from dflash_deploy.weights.source import Source
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.cli import dflash, edit_env
 from tests.support.hub import Generated, Hub

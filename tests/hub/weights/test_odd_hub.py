@@ -14,9 +14,8 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights import fetch as transfer
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.fetch import DownloadOptions, fetch
-from dflash_deploy.weights.hub import resolve, retry_after
+from dflash_deploy.weights.hub import Source, resolve, retry_after, without_credentials
 from dflash_deploy.weights.lock import LockedFile, LockedModel
-from dflash_deploy.weights.source import Source, without_credentials
 from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, Reply, answering, as_json, bomb, endless
 
 COMMIT = "0" * 40

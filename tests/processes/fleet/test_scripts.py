@@ -160,6 +160,9 @@ def test_settings_and_a_release_that_changed_since_the_start_are_seen(tmp_path: 
     assert compared() == (0, "other\n", "")
     assert run(ssh.mark_settings("~/place", "0.1.0-index"), tmp_path) == (0, "", "")
     assert compared() == (0, "same\n", "")
+    # gateways read further keys again
+    env.write_text("A=1\nDFLASH_API_KEYS=alice:0123456789abcdef\n")
+    assert compared() == (0, "same\n", "")
     # another release or wheel
     assert run(ssh.compare_settings("~/place", "0.1.1-index"), tmp_path) == (0, "other\n", "")
     env.write_text("A=2\n")

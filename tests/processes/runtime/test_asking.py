@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.runtime.asking import MOST_OUTPUT, Heard, run_question
+from dflash_deploy.operations.ask_engine import MOST_OUTPUT, Heard, run_question
 from dflash_deploy.serve.answer import MARK
 
 LONG = 120.0

@@ -9,9 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.schemas.every import DOCUMENTS
 from dflash_deploy.schemas.generate import Schema, schema_of, subschemas
-from dflash_deploy.schemas.table import PROGRESS
+from dflash_deploy.schemas.table import DOCUMENTS, PROGRESS
 from tests.support.schemas.seen import record
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.client.metrics import Metrics, read_counters, read_metrics
+from dflash_deploy.client.metrics import Metrics, read_metrics
 from dflash_deploy.serve.engines.counters import SpecCounters
 
 TEXT = """\
@@ -79,7 +79,7 @@ llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 20
 
 
 def test_totals_and_positions() -> None:
-    counted = read_counters(TEXT)
+    counted = read_metrics(TEXT).drafts
     assert counted == SpecCounters(245, 735, 490, (240, 150, 100))
     assert counted.acceptance_length == pytest.approx(3.0)
     assert counted.acceptance_by_position == pytest.approx((240 / 245, 150 / 245, 100 / 245))
@@ -90,11 +90,11 @@ def test_several_engines_are_added_up() -> None:
         line if line.startswith("#") else line + "\n" + line.replace('engine="0"', 'engine="1"')
         for line in TEXT.splitlines()
     ]
-    assert read_counters("\n".join(lines) + "\n") == SpecCounters(490, 1470, 980, (480, 300, 200))
+    assert read_metrics("\n".join(lines) + "\n").drafts == SpecCounters(490, 1470, 980, (480, 300, 200))
 
 
 def test_without_a_drafter_all_is_zero() -> None:
-    counted = read_counters("# TYPE a gauge\na 1\n")
+    counted = read_metrics("# TYPE a gauge\na 1\n").drafts
     assert counted == SpecCounters()
     assert counted.acceptance_length is None
     assert counted.acceptance_by_position == ()
@@ -102,7 +102,7 @@ def test_without_a_drafter_all_is_zero() -> None:
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=3))
 def test_a_window_is_the_difference_of_two_readings(gained: list[int]) -> None:
-    before = read_counters(TEXT)
+    before = read_metrics(TEXT).drafts
     after = SpecCounters(
         before.drafts + 7,
         before.draft_tokens + 21,

@@ -18,9 +18,8 @@ from dflash_deploy.deployment.compose import ALL_GPUS, compose_text
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput
 from dflash_deploy.features.export import folder as export_folder
-from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder, yaml_of
-from dflash_deploy.features.export.objects import objects
+from dflash_deploy.features.export.manifests import Cluster, objects
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
 from tests.support.manifests import (
@@ -59,7 +58,7 @@ class Once:
 
 def every_document(plan: Plan, cluster: Cluster, once: Once) -> list[dict[str, Any]]:
     """All objects of a plan in one shape, read from the files' texts as kubectl reads them."""
-    source = source_for(plan, weights_bytes=2**35, locked={"target": f"a/b@{'0' * 40}"})
+    source = source_for(plan, locked={"target": f"a/b@{'0' * 40}"})
     documents = [once.read(text) for name, text in folder(source, cluster).items() if name.endswith(".yaml")]
     return [document for document in documents if document["kind"] != "Kustomization"]
 
@@ -86,8 +85,7 @@ def test_every_profile_and_engine_is_valid_in_every_version(monkeypatch: pytest.
     documents = {json.dumps(form_of(one), sort_keys=True): one for one in written}.values()
     kinds = {document["kind"] for document in documents}
     assert kinds == {
-        "ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Pod",
-        "PodDisruptionBudget", "PrometheusRule", "Role", "RoleBinding", "Service", "ServiceAccount", "ServiceMonitor",
+        "ConfigMap", "Deployment", "NetworkPolicy", "PersistentVolumeClaim", "Service",
     }  # fmt: skip
     assert VERSIONS[0] == "1.29"
     assert len(VERSIONS) >= 9
@@ -192,18 +190,6 @@ def test_no_pod_is_added_before_one_is_gone() -> None:
     # RollingUpdate does not wait for the end of a pod that it deleted, which still has the GPU
     alone = objects(source_for(plan_for("h100")), Cluster())["deployment.yaml"]["spec"]
     assert alone["strategy"] == {"type": "Recreate"}
-    spec = objects(source_for(plan_for("h100")), Cluster(replicas=4))["deployment.yaml"]["spec"]
-    assert spec["replicas"] == 4
-    assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-
-
-def test_the_cache_of_one_pod_is_kept_and_never_shared() -> None:
-    source = source_for(plan_for("h100"))
-    kept, several = objects(source, Cluster()), objects(source, Cluster(replicas=2))
-    assert kept["cache.yaml"]["metadata"]["name"] == "dflash-cache"
-    assert "cache.yaml" not in several
-    volumes = {volume["name"]: volume for volume in pod_of(several["deployment.yaml"])["volumes"]}
-    assert volumes["cache"] == {"name": "cache", "emptyDir": {}}
 
 
 def test_changed_settings_replace_the_pods() -> None:
@@ -258,7 +244,6 @@ def test_the_engine_reaches_the_receiver_of_its_traces() -> None:
         ({"name": "a" * 41}, "is not a valid name"),
         ({"name": "1st"}, "is not a valid name"),
         ({"name": "a-"}, "is not a valid name"),
-        ({"replicas": 0}, "is not a valid number of replicas"),
         ({"image": "a b"}, "is not a valid image"),
         ({"image": "a@sha256:12"}, "is not a valid image"),
         ({"runtime_class": "Nvidia!"}, "is not a valid runtime class"),
@@ -271,7 +256,7 @@ def test_what_kubernetes_would_refuse_is_refused_here(choice: dict[str, Any], sa
 
 def test_the_longest_name_fits() -> None:
     name = "v" * 40
-    source = source_for(plan_for("h100"), weights_bytes=1)
+    source = source_for(plan_for("h100"))
     assert len(f"{name}-0123456789-01234") <= 63
-    for document in objects(source, Cluster(name=name, weights="claim")).values():
+    for document in objects(source, Cluster(name=name)).values():
         assert len(document["metadata"]["name"]) <= 63

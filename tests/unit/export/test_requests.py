@@ -7,13 +7,11 @@ import pytest
 
 from dflash_deploy.catalog.hardware import FirstStart
 from dflash_deploy.errors import NotPossible
-from dflash_deploy.features.export.cluster import Cluster, ExportSource
 from dflash_deploy.features.export.folder import folder
-from dflash_deploy.features.export.objects import loader, objects, router_objects
-from dflash_deploy.features.export.pods import quantity
+from dflash_deploy.features.export.manifests import Cluster, ExportSource, objects, quantity
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
-from tests.support.manifests import CLUSTERS, container_of, plan_for, plans_by_name, pod_of, source_for
+from tests.support.manifests import container_of, plan_for, plans_by_name, pod_of, source_for
 from tests.support.rows import each_of
 
 PLANS = plans_by_name()
@@ -84,19 +82,11 @@ def with_extra(plan: Plan, extra: str) -> ExportSource:
     return source_for(replace(plan, settings=settings))
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS)
-def test_every_container_asks_for_processor_and_memory(cluster: Cluster) -> None:
+def test_the_container_asks_for_processor_and_memory() -> None:
     """Without both, Kubernetes evicts a pod first."""
-    source = source_for(plan_for("h100"), weights_bytes=1)
-    made = {**objects(source, cluster), **router_objects(source, cluster)}
-    pods = [pod_of(one) for one in made.values() if one["kind"] == "Deployment"]
-    pods.append(loader(source, cluster)["spec"])
-    names = {container["name"] for pod in pods for container in pod["containers"]}
-    assert names == {"engine", "router", "door", "loader"}
-    for container in (container for pod in pods for container in pod["containers"]):
-        asked = container["resources"]["requests"]
-        assert re.fullmatch(r"[1-9]\d*m?", asked["cpu"])
-        assert re.fullmatch(r"[1-9]\d*[MG]i", asked["memory"])
+    asked = container_of(source_for(plan_for("h100")))["resources"]["requests"]
+    assert re.fullmatch(r"[1-9]\d*m?", asked["cpu"])
+    assert re.fullmatch(r"[1-9]\d*[MG]i", asked["memory"])
 
 
 @each_of(PLANS)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from dflash_deploy.features.export.cluster import Cluster
 from dflash_deploy.features.export.folder import folder, yaml_of
+from dflash_deploy.features.export.manifests import Cluster
 from tests.support.manifests import plan_for, source_for
 
 NUMBERS_IN_GO = ["1e6", "-1e3", "1.5e3", ".5e3", "1e+6", "08", "12345678901234e5", "1_000e2", "0o17", "y", "N"]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.operations.ask_engine import LIMIT, ask
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.runtime import docker
-from dflash_deploy.runtime.asking import LIMIT, ask
 from dflash_deploy.runtime.docker import ContainerJob, JobResult
 from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.serve.answer import MARK

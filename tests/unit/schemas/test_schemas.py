@@ -6,8 +6,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from dflash_deploy.schemas.every import DOCUMENTS, NAMES
 from dflash_deploy.schemas.generate import Schema, schema_of, subschemas
+from dflash_deploy.schemas.table import DOCUMENTS, NAMES
 from tests.support.rows import each_of, first_of
 from tools.reference import FOLDER
 from tools.reference.commands import commands

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dflash_deploy.operations.document import SCHEMA
-from dflash_deploy.schemas.every import NAMES
 from dflash_deploy.schemas.generate import schema_of
+from dflash_deploy.schemas.table import NAMES
 from tests.support.schemas.compare import breaches
 from tools.schemas.released import released
 

@@ -1,13 +1,8 @@
 """The last wait of a pod: no longer than its requests, and no shorter than others take to learn that it ends."""
 
-from pathlib import Path
-
 import pytest
 
-from dflash_deploy.serve.drain import QUIET, SETTLES, drained, leader
-from dflash_deploy.serve.router import drain as router_drain
-from dflash_deploy.serve.router.files import SeenWorker, seen_of
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.drain import QUIET, SETTLES, drained
 
 
 class Waiting:
@@ -53,19 +48,3 @@ def test_without_seconds_only_others_are_waited_for() -> None:
     waiting = Waiting(3)
     assert not waiting.ends(0)
     assert waiting.now == SETTLES
-
-
-def test_a_rank_waits_for_the_requests_of_rank_0() -> None:
-    group = {"NODES": "2", "MASTER_ADDR": "dflash-0.dflash-0.vision"}
-    assert leader(Settings({**group, "NODE_RANK": "1"})) == "dflash-0.dflash-0.vision"
-    assert leader(Settings({**group, "NODE_RANK": "0"})) == "127.0.0.1"
-    assert leader(Settings({})) == "127.0.0.1"
-
-
-def test_the_router_waits_for_what_smg_has_in_flight(tmp_path: Path) -> None:
-    assert router_drain.requests_of(tmp_path) == 0
-    workers = [SeenWorker("http://10.0.0.1:8000", True, 2), SeenWorker("http://10.0.0.2:8000", False, 1)]
-    (tmp_path / "seen.json").write_text(seen_of(1.0, workers))
-    assert router_drain.requests_of(tmp_path) == 3
-    (tmp_path / "seen.json").write_text("{")
-    assert router_drain.requests_of(tmp_path) is None

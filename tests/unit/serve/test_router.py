@@ -18,7 +18,6 @@ from dflash_deploy.serve.router.files import (
     read_seen,
     seen_of,
 )
-from dflash_deploy.serve.router.pods import PodWatcher, engines_of
 from dflash_deploy.serve.router.values import router_values
 from dflash_deploy.serve.router.workers import WorkerKeeper
 from dflash_deploy.serve.settings import Settings
@@ -120,72 +119,3 @@ def test_the_thresholds_come_from_the_size_of_an_engine(sequences: int | None, t
     assert all(value.reason for value in values.values())
     # with it, the last engine of two gets no requests once it has a queue
     assert values["worker_overload_protection"].value is False
-
-
-def _pod(name: str, address: str | None = "10.0.0.1", *, ready: str = "True", **about: str) -> dict[str, Any]:
-    conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]
-    return {"metadata": {"name": name, **about}, "status": {"podIP": address, "conditions": conditions}}
-
-
-def test_the_engines_of_a_cluster_are_its_ready_pods() -> None:
-    listed = {
-        "items": [
-            _pod("b"),
-            _pod("a", "fd00::1"),
-            _pod("starts", ready="False"),
-            _pod("ends", deletionTimestamp="2026-11-23T08:00:00Z"),
-            _pod("pending", None),
-            {"metadata": {"name": "new"}, "status": {}},
-        ]
-    }
-    assert engines_of(listed, ("tiny",)) == (
-        RoutedEngine("a", "http://[fd00::1]:8000", ("tiny",)),
-        RoutedEngine("b", "http://10.0.0.1:8000", ("tiny",)),
-    )
-
-
-def test_a_part_of_the_list_is_not_taken_for_all_engines() -> None:
-    with pytest.raises(ValueError, match="more than 200 pods"):
-        engines_of({"metadata": {"continue": "token"}, "items": [_pod("a")]}, ("tiny",))
-
-
-def test_a_list_that_cannot_be_written_is_said_once_and_written_later(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    place = tmp_path / "files"
-    watcher = PodWatcher(place, lambda: {"items": [_pod("a")]}, ("tiny",))
-    watcher.step()
-    watcher.step()
-    said = capsys.readouterr().err
-    assert said.startswith("dflash: the list of engines cannot be written: FileNotFoundError")
-    assert said.count("\n") == 1
-    place.mkdir()
-    watcher.step()
-    assert [engine.id for engine in read_manifest(place / "workers.json")] == ["a"]
-    assert not capsys.readouterr().err
-
-
-def test_without_an_answer_of_kubernetes_the_engines_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refusals: list[Any] = [
-        OSError("refused"),
-        {"kind": "Status"},
-        {"items": ["a pod"]},
-        {"metadata": None, "items": []},
-    ]
-    answers: list[Any] = [{"items": [_pod("a")]}, *refusals, {"items": []}]
-
-    def ask() -> Any:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    watcher = PodWatcher(tmp_path, ask, ("tiny",))
-    watcher.step()
-    assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
-    for _ in refusals:
-        watcher.step()
-    assert [engine.id for engine in read_manifest(tmp_path / "workers.json")] == ["a"]
-    assert capsys.readouterr().err.count("Kubernetes does not list the engines") == len(refusals)
-    watcher.step()
-    assert read_manifest(tmp_path / "workers.json") == ()

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import COMMANDS
 from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
-from dflash_deploy.diagnosis.evidence import MOST_WORK, key_lines, searchable
+from dflash_deploy.diagnosis.evidence import MOST_WORK, Collector, decisive_lines, searchable
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import explained
@@ -187,6 +188,10 @@ def test_of_an_unknown_failure_the_first_exception_is_told_and_no_echo_of_it() -
         '    raise ValueError("the moon is full")',
         "ValueError: the moon is full",
     )
+
+
+def key_lines(lines: Sequence[str]) -> tuple[str, ...]:
+    return decisive_lines(Collector().read(lines).evidence())
 
 
 def test_lines_that_differ_by_a_number_are_told_once() -> None:
