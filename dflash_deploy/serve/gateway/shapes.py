@@ -27,10 +27,10 @@ from dflash_deploy.serve.settings import Settings
 BLOCK = 512
 """Tokens of a block."""
 
-STEP = 512
-"""Characters after which two texts are compared: about a quarter of a block."""
+STEP = 256
+"""Characters after which two texts are compared: about an eighth of a block."""
 
-MOST_STEPS = 1 << 19
+MOST_STEPS = 1 << 20
 """Steps of different texts that are remembered; each takes about 150 bytes."""
 
 MOST_RECORDED = 64 << 20
@@ -90,7 +90,9 @@ class Shapes:
         marks = self._marks(text)
         shared = next((count for count in range(len(marks), 0, -1) if marks[count - 1] in self._known), 0)
         before = self._known[marks[shared - 1]] if shared else ()
-        numbers = list(before[: shared * STEP * prompt // (len(text) * BLOCK)])
+        # they are alike for half a step more, on average
+        alike = (shared + 0.5) * STEP / len(text) * prompt if shared else 0
+        numbers = list(before[: int(alike / BLOCK)])
         new = ceil(prompt / BLOCK) - len(numbers)
         numbers += range(self._blocks, self._blocks + new)
         self._blocks += new
