@@ -427,7 +427,8 @@ def agents_page(
     if traced := "trace" in measured:
         how = (
             f"The requests of {measured['trace']} at their times, with texts of the same lengths and shared "
-            f"beginnings; repeats {measured['repeats']}. Acceptance, queue and memory are known only of all requests together."
+            f"beginnings; repeats {measured['repeats']}. Acceptance, queue and memory are known only of all requests "
+            "together."
         )
     else:
         how = (
