@@ -31,7 +31,7 @@ LARGEST_TRACE = 64 * MIB
 """Bytes of a trace."""
 
 MOST_TRACED = 20_000
-"""Requests of a trace."""
+"""Lines of a trace."""
 
 MOST_PROMPTS = 1 << 25
 """Tokens of all prompts: their texts are made before the first is sent, and take about four bytes each."""
@@ -117,16 +117,16 @@ def read_trace(path: Path) -> Trace:
     """The trace in a file, or in standard input for `-`. Raises BadInput with the line that is wrong."""
     name = "standard input" if path == STDIN else shown(path)
     try:
-        written = read_argument(path, limit=LARGEST_TRACE).splitlines()
+        written = read_argument(path, limit=LARGEST_TRACE)
     except FileRefused as problem:
         raise BadInput(
-            f"{name} cannot be read: {problem.message}",
-            hint=f"name a trace of up to {LARGEST_TRACE // MIB} MiB; {_FEWER}",
+            problem.message, hint=f"name a JSONL file of up to {LARGEST_TRACE // MIB} MiB; {_FEWER}"
         ) from None
-    lines = [(number, text) for number, text in enumerate(written, 1) if text.strip()]
-    if not 0 < len(lines) <= MOST_TRACED:
-        hint = _FEWER if lines else f"a line looks like this: {EXAMPLE}"
-        raise BadInput(f"{name} has {len(lines)} requests (1-{MOST_TRACED})", hint=hint)
+    if (breaks := written.rstrip("\n").count("\n")) >= MOST_TRACED:
+        raise BadInput(f"{name} has {breaks + 1} lines (limit: {MOST_TRACED})", hint=_FEWER)
+    lines = [(number, text) for number, text in enumerate(written.split("\n"), 1) if text.strip()]
+    if not lines:
+        raise BadInput(f"{name} has no requests", hint=f"a line looks like this: {EXAMPLE}")
     requests = [(number, _parsed(f"{name}, line {number}", text)) for number, text in lines]
     trace = Trace(name, tuple(sorted(requests, key=lambda one: one[1].timestamp)))
     if trace.times[-1] > LONGEST_TRACE_S:
