@@ -132,8 +132,8 @@ def bench_trace(
 ) -> AgentsBenchmark:
     """Replay a trace in Mooncake's format, of a file or (`-`) standard input; it has one turn.
 
-    Requests have the lengths, times and shared beginnings of the trace, and texts of our own. Of `limits` the length
-    of answers does not count. Raises BadInput for a line that is not valid or does not fit the context, EngineNotReady.
+    Requests have the lengths, times and shared beginnings of the trace, and texts of our own; `max_tokens` of `limits`
+    is ignored. Raises BadInput for a line that is not valid or does not fit the context, EngineNotReady.
     """
     read = read_trace(trace)
     limits = replace(limits, max_tokens=max(line.output_length for line in read.lines))

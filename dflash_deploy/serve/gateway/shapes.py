@@ -67,7 +67,7 @@ class Shapes:
         return round(1000 * (now - self._began))
 
     def record(self, at: int, said: Any, prompt: int, generated: int) -> None:
-        """Append a request that arrived `at` milliseconds and had so many tokens. `said` is its body."""
+        """Append a request that arrived `at` milliseconds, with the tokens of prompt and answer. `said` is its body."""
         directory = self._directory
         if directory is None or not (prompt and generated and isinstance(said, dict)):
             return
