@@ -48,6 +48,9 @@ LEAD_S = 0.5
 SPARE = 0.02
 """Share of the context that stays free: a text has about the tokens that it should have."""
 
+ENDLESS = 2**40
+"""A context that all requests fit."""
+
 EXAMPLE = '{"timestamp": 0, "input_length": 655, "output_length": 52, "hash_ids": [0, 1]}'
 
 _FEWER = "replay its beginning: `head -n 500 FILE | dflash-deploy bench --trace -`"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from dflash_deploy.bench.agent_figures import (
 from dflash_deploy.bench.agents import AgentLoad, AgentShape, TurnLoad, shape_for
 from dflash_deploy.bench.figures import PARTS, Speculation
 from dflash_deploy.bench.page import agents_page
-from dflash_deploy.bench.trace import TraceLoad, read_trace
+from dflash_deploy.bench.trace import ENDLESS, TraceLoad, read_trace
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
@@ -104,8 +103,7 @@ def bench_agents(
             warn_of_waiting(target.plan, agents, reporter)
             pictures = target.plan is not None and takes_images(target.plan)
             known.append(shape_for(_context(context, longest), turns, limits.max_tokens, pictures=pictures))
-        with _measurable(target):
-            load = AgentLoad(endpoint, limits, target.memory, agents, known[0])
+        load = AgentLoad(endpoint, limits, target.memory, agents, known[0])
 
         def show(one: TurnLoad) -> None:
             longest = max(request.prompt_tokens for request in one.requests)
@@ -139,10 +137,10 @@ def bench_trace(
     limits = replace(limits, max_tokens=max(line.output_length for line in read.lines))
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
-        context = _context(None, served_context(endpoint, target))
+        # an endpoint that reports none refuses what does not fit
+        context = served_context(endpoint, target) or ENDLESS
         read.check_fit(context)
-        with _measurable(target):
-            load = TraceLoad(endpoint, limits, target.memory, read, context)
+        load = TraceLoad(endpoint, limits, target.memory, read, context)
         reporter.note(f"{len(read.requests)} requests in {read.times[-1]:.0f} s, {PARTS[speculation]}")
         return [(speculation, [[load.run()] for _ in range(repeats)])]
 
@@ -153,15 +151,6 @@ def bench_trace(
         return trace_verdicts(turns, contexts, read.shared)
 
     return _benchmark(target, work, described, (of_trace, verdicts), (save, report), reporter)
-
-
-@contextmanager
-def _measurable(target: BenchTarget) -> Iterator[None]:
-    """Turn an endpoint's refusal of the first prompts into EngineNotReady."""
-    try:
-        yield
-    except EndpointError as problem:
-        raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
 
 
 _ByContext = Callable[[Sequence[Sequence[TurnLoad]], Speculation], list[Stage]]
@@ -179,7 +168,10 @@ def _benchmark(
     """Measure, and write the figures to `files`: JSON and HTML. `means`: how figures and verdicts are made."""
     for file in filter(None, files):
         check_output(file)
-    halves = target.each(work, reporter)
+    try:
+        halves = target.each(work, reporter)
+    except EndpointError as problem:
+        raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
     done = _figures(halves, {**target.description, **described()}, target, means)
     save, report = files
     if save:
