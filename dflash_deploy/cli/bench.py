@@ -77,11 +77,7 @@ Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the resta
 
 @command(
     starts_over=True,
-    examples=(
-        "bench --baseline --share result.json",
-        "bench --agents 4 --baseline --report agents.html",
-        "bench --trace requests.jsonl",
-    ),
+    examples=("bench --baseline --share result.json", "bench --agents 4 --baseline --report agents.html"),
 )
 def bench(
     directory: Directory = HERE,
