@@ -110,6 +110,7 @@ def bench(
     as_json: Json = False,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
+    from dflash_deploy.bench.trace import read_trace
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
@@ -121,6 +122,7 @@ def bench(
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
     if trace is not None and (agents is not None or any(others) or max_tokens != LIMIT):
         raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
+    traced = read_trace(trace) if trace is not None else None
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, share, report)):
@@ -134,11 +136,11 @@ def bench(
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
     limits = Limits(max_tokens, temperature, thinking)
-    if agents is not None or trace is not None:
+    if agents is not None or traced is not None:
         from dflash_deploy.operations.bench_agents import bench_agents, bench_trace
 
-        if trace is not None:
-            measure = partial(bench_trace, trace=trace)
+        if traced is not None:
+            measure = partial(bench_trace, trace=traced)
         else:
             measure = partial(bench_agents, agents=agents or 1, turns=turns, context=context)
         return _by_context(

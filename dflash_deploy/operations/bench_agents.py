@@ -23,7 +23,7 @@ from dflash_deploy.bench.agent_figures import (
 from dflash_deploy.bench.agents import AgentLoad, AgentShape, TurnLoad, shape_for
 from dflash_deploy.bench.figures import PARTS, Speculation
 from dflash_deploy.bench.page import agents_page
-from dflash_deploy.bench.trace import ENDLESS, TraceLoad, read_trace
+from dflash_deploy.bench.trace import ENDLESS, Trace, TraceLoad
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
@@ -121,34 +121,33 @@ def bench_agents(
 def bench_trace(
     target: BenchTarget,
     *,
-    trace: Path,
+    trace: Trace,
     limits: Limits = LIMITS,
     repeats: int = 1,
     save: Path | None = None,
     report: Path | None = None,
     reporter: Reporter = SILENT,
 ) -> AgentsBenchmark:
-    """Replay a trace in Mooncake's format, of a file or (`-`) standard input; it has one turn.
+    """Replay a trace, which has one turn; `bench.trace.read_trace` reads one.
 
     Requests have the lengths, times and shared beginnings of the trace, and texts of our own; `max_tokens` of `limits`
-    is ignored. Raises BadInput for a line that is not valid or does not fit the context, EngineNotReady.
+    is ignored. Raises BadInput for a line that does not fit the context, EngineNotReady.
     """
-    read = read_trace(trace)
-    limits = replace(limits, max_tokens=max(line.output_length for line in read.lines))
+    limits = replace(limits, max_tokens=max(line.output_length for line in trace.lines))
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
         # an endpoint that reports none refuses what does not fit
         context = served_context(endpoint, target) or ENDLESS
-        read.check_fit(context)
-        load = TraceLoad(endpoint, limits, target.memory, read, context)
-        reporter.note(f"{len(read.requests)} requests in {read.times[-1]:.0f} s, {PARTS[speculation]}")
+        trace.check_fit(context)
+        load = TraceLoad(endpoint, limits, target.memory, trace, context)
+        reporter.note(f"{len(trace.requests)} requests in {trace.times[-1]:.0f} s, {PARTS[speculation]}")
         return [(speculation, [[load.run()] for _ in range(repeats)])]
 
     def described() -> dict[str, object]:
-        return {**circumstances(limits, repeats), "trace": read.name}
+        return {**circumstances(limits, repeats), "trace": trace.name}
 
     def verdicts(turns: Sequence[Stage], contexts: Sequence[Stage]) -> Iterator[str]:
-        return trace_verdicts(turns, contexts, read.shared)
+        return trace_verdicts(turns, contexts, trace.shared)
 
     return _benchmark(target, work, described, (of_trace, verdicts), (save, report), reporter)
 
