@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 from secrets import token_hex
-from statistics import median_low
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -44,6 +43,9 @@ MOST_OPEN = 512
 
 LEAD_S = 0.5
 """Seconds before the first request, in which the engine's counters are read."""
+
+LONGEST_MEASURED = 8192
+"""Tokens of the prompt that says how long the texts become."""
 
 SPARE = 0.02
 """Share of the context that stays free: a text has about the tokens that it should have."""
@@ -161,12 +163,12 @@ class TraceLoad(WatchedLoad):
     """Tokens that the chat template adds."""
 
     def __post_init__(self) -> None:
-        """Measure how long texts become, with a prompt of the trace's own length. Raises EndpointError."""
+        """Measure how long texts become, with a prompt as long as the trace's. Raises EndpointError."""
         super().__post_init__()
         # a letter is a token
         self.around = self.endpoint.chat("a", max_tokens=1).prompt_tokens - 1
-        typical = median_low([line.input_length for line in self.trace.lines])
-        text = self.texts([(1, TraceLine(timestamp=0, input_length=typical, output_length=1))])[0]
+        longest = min(max(line.input_length for line in self.trace.lines), LONGEST_MEASURED)
+        text = self.texts([(1, TraceLine(timestamp=0, input_length=longest, output_length=1))])[0]
         tokens = self.endpoint.chat(text, max_tokens=1).prompt_tokens - self.around
         if tokens <= 0:
             raise EndpointError(f"a prompt of {len(text)} characters has {tokens} tokens: it is cut")

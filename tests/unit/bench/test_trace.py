@@ -158,10 +158,10 @@ def test_texts_have_the_lengths_of_the_trace_and_begin_alike_where_it_says_so() 
     sizes = [AROUND + len(text) / CHARACTERS for text in texts]
     assert sizes == pytest.approx([1300, 1024, 1200, 600, 600, AROUND + 1 / 3], abs=3)
     shared = [alike(texts[0], text) // CHARACTERS for text in texts[1:]]
-    assert shared[0] == pytest.approx(512, abs=12)
-    assert shared[1] == pytest.approx(1024, abs=12)
-    # the last ones have no blocks in common, and share only the session
-    assert shared[2] < 12 > alike(*texts[3:5]) // CHARACTERS
+    assert shared[0] == pytest.approx(512, abs=60)
+    assert shared[1] == pytest.approx(1024, abs=60)
+    # the last ones have no blocks in common: at most some lines are the same by chance
+    assert shared[2] < 60 > alike(*texts[3:5]) // CHARACTERS
     assert one.texts(one.trace.requests)[0][:20] != texts[0][:20]
 
 
