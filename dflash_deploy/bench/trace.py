@@ -163,19 +163,20 @@ class TraceLoad(WatchedLoad):
     """Tokens that the chat template adds."""
 
     def __post_init__(self) -> None:
-        """Measure how long texts become, with a prompt as long as the trace's. Raises EndpointError."""
+        """Measure how long texts become, with the beginning of the longest prompt. Raises EndpointError."""
         super().__post_init__()
         # a letter is a token
         self.around = self.endpoint.chat("a", max_tokens=1).prompt_tokens - 1
-        longest = min(max(line.input_length for line in self.trace.lines), LONGEST_MEASURED)
-        text = self.texts([(1, TraceLine(timestamp=0, input_length=longest, output_length=1))])[0]
+        number, line = max(self.trace.requests, key=lambda one: one[1].input_length)
+        size = min(line.input_length, LONGEST_MEASURED)
+        text = self.texts([(number, line.model_copy(update={"input_length": size}))])[0]
         tokens = self.endpoint.chat(text, max_tokens=1).prompt_tokens - self.around
         if tokens <= 0:
             raise EndpointError(f"a prompt of {len(text)} characters has {tokens} tokens: it is cut")
         self.characters = len(text) / tokens
 
     def texts(self, requests: Sequence[tuple[int, TraceLine]]) -> list[str]:
-        """The prompt of each request. No two runs begin with the same text: one would find the other in the cache."""
+        """The prompt of each request: after a session that is new, so that no run finds the last one in the cache."""
         session, blocks = f"Session {token_hex(4)}.\n", dict[str, str]()
         whole, room = int(BLOCK * self.characters), (1 - SPARE) * self.context
         made = []
@@ -185,7 +186,7 @@ class TraceLoad(WatchedLoad):
                 f"{number}.{at}" for at in range(ceil(line.input_length / BLOCK))
             ]
             for name in names:
-                blocks.setdefault(name, text_of("file", session + name, whole))
+                blocks.setdefault(name, text_of("file", name, whole))
             made.append((session + "".join(map(blocks.__getitem__, names)))[:size])
         return made
 

@@ -134,12 +134,16 @@ def bench_trace(
     is ignored. Raises BadInput for a line that does not fit the context, EngineNotReady.
     """
     limits = replace(limits, max_tokens=max(line.output_length for line in trace.lines))
+    known: list[TraceLoad] = []
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
         # an endpoint that reports none refuses what does not fit
         context = served_context(endpoint, target) or ENDLESS
         trace.check_fit(context)
-        load = TraceLoad(endpoint, limits, target.memory, trace, context)
+        # texts of the same lengths, however drafts are made
+        load = known[0] if known else TraceLoad(endpoint, limits, target.memory, trace, context)
+        known.append(load)
+        load.endpoint = endpoint
         reporter.note(f"{len(trace.requests)} requests in {trace.times[-1]:.0f} s, {PARTS[speculation]}")
         return [(speculation, [[load.run()] for _ in range(repeats)])]
 
