@@ -16,14 +16,14 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dflash_deploy.bench.agents import TurnLoad, WatchedLoad, text_of
+from dflash_deploy.bench.workload import PromptLine, parse_line
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake.files import MIB, STDIN, read_argument, shown
-from dflash_deploy.intake.parse import parse_json, place_of
 from dflash_deploy.serve.gateway.shapes import BLOCK
 
 LARGEST_TRACE = 64 * MIB
@@ -132,25 +132,13 @@ def read_trace(path: Path) -> Trace:
     lines = [(number, text) for number, text in enumerate(written.split("\n"), 1) if text.strip()]
     if not lines:
         raise BadInput(f"{name} has no requests", hint=f"a line looks like this: {EXAMPLE}")
-    requests = [(number, _parsed(f"{name}, line {number}", text)) for number, text in lines]
+    requests = [(number, parse_line(TraceLine, f"{name}, line {number}", text, EXAMPLE)) for number, text in lines]
     trace = Trace(name, tuple(sorted(requests, key=lambda one: one[1].timestamp)))
     if trace.times[-1] > LONGEST_TRACE_S:
         raise BadInput(f"{name} lasts {trace.times[-1]:.0f} s (limit: {LONGEST_TRACE_S})", hint=_FEWER)
     if (tokens := sum(line.input_length for line in trace.lines)) > MOST_PROMPTS:
         raise BadInput(f"{name} has prompts of {tokens} tokens (limit: {MOST_PROMPTS})", hint=_FEWER)
     return trace
-
-
-def _parsed(place: str, text: str) -> TraceLine:
-    try:
-        return TraceLine.model_validate(parse_json(text))
-    except ValidationError as problem:
-        first = problem.errors(include_url=False, include_input=False)[0]
-        where = place_of(first["loc"])
-        said = f"{where}: {first['msg']}" if where else first["msg"]
-    except ValueError as problem:
-        said = str(problem)
-    raise BadInput(f"{place}: {said}", hint=f"a line looks like this: {EXAMPLE}")
 
 
 @dataclass
@@ -192,21 +180,10 @@ class TraceLoad(WatchedLoad):
 
     def bodies(self) -> list[bytes]:
         """The request of each line, whose answer has all of its tokens."""
-        model, limits = self.endpoint.model, self.limits
-        return [
-            streaming_body(
-                {
-                    "model": model,
-                    "messages": [{"role": "user", "content": text}],
-                    "max_tokens": line.output_length,
-                    # vLLM, SGLang and llama.cpp take it
-                    "ignore_eos": True,
-                    "temperature": limits.temperature,
-                    "chat_template_kwargs": {"enable_thinking": limits.thinking},
-                }
-            )
-            for text, line in zip(self.texts(self.trace.requests), self.trace.lines, strict=True)
-        ]
+        prompts = zip(self.texts(self.trace.requests), self.trace.lines, strict=True)
+        lines = (PromptLine(prompt=text, max_tokens=line.output_length) for text, line in prompts)
+        # vLLM, SGLang and llama.cpp take it
+        return [streaming_body(one.body(self.endpoint.model, self.limits) | {"ignore_eos": True}) for one in lines]
 
     def run(self) -> TurnLoad:
         """All requests, each at its time."""
