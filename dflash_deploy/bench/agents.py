@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -99,11 +99,13 @@ def _words() -> Mapping[str, Any]:
 def text_of(kind: str, seed: str, characters: int) -> str:
     """Lines of `tools` or of a `file`: the same for a seed, cut to a number of characters."""
     random, words = Random(f"{kind} {seed}"), _words()  # noqa: S311 - texts that are the same in each run
-    lines, size = list[str](), 0
+    lines, size, forms = list[str](), 0, list[str]()
     while size < characters:
+        # all forms before one comes again: texts of a length have about the same tokens
+        forms = forms or random.sample(words[kind], len(words[kind]))
         noun, other = random.sample(words["nouns"], 2)
         names = {"verb": random.choice(words["verbs"]), "kind": random.choice(words["kinds"]), "noun": noun}
-        lines.append(random.choice(words[kind]).format(**names, other=other, number=random.randrange(1, 1000)))
+        lines.append(forms.pop().format(**names, other=other, number=random.randrange(1, 1000)))
         size += len(lines[-1]) + 1
     return "\n".join(lines)[:characters]
 
@@ -184,19 +186,54 @@ class TurnLoad:
 
 
 @dataclass
-class AgentLoad:
-    """Agents that share an endpoint, their number, and how it is watched."""
+class WatchedLoad:
+    """Requests to an endpoint, and how the engine is watched: `memory` has the bytes of its host memory."""
 
     endpoint: Endpoint
-    agents: int
-    shape: AgentShape
     limits: Limits
     memory: Callable[[], int | None]
     characters: float = field(init=False)
+    """Characters of a token of our texts."""
 
     def __post_init__(self) -> None:
         """Measure the length of the texts. Raises EndpointError."""
         self.characters = characters_per_token(self.endpoint)
+
+    def read(self) -> Metrics | None:
+        """The counters of the engine; `None` if it has none, or hides them."""
+        try:
+            found = self.endpoint.metrics()
+        except (EndpointError, ValueError):
+            return None
+        return found if found.engine else None
+
+    async def watched(self, turn: int, requests: Sequence[Coroutine[None, None, TimedCompletion]]) -> TurnLoad:
+        """Send requests of a turn at the same time, and watch the engine meanwhile."""
+        before, watched = self.read(), asyncio.create_task(self._watch())
+        answers = await asyncio.gather(*requests)
+        watched.cancel()
+        waiting = (await asyncio.gather(watched, return_exceptions=True))[0]
+        queue = waiting if isinstance(waiting, int) else None
+        return TurnLoad(turn, tuple(answers), before, self.read(), queue, self.memory())
+
+    async def _watch(self) -> int | None:
+        """The longest queue until it is cancelled; `None` without counters."""
+        most: int | None = None
+        try:
+            while (found := await asyncio.to_thread(self.read)) is not None:
+                most = max(most or 0, found.waiting)
+                await asyncio.sleep(WATCH_S)
+        except asyncio.CancelledError:
+            pass
+        return most
+
+
+@dataclass
+class AgentLoad(WatchedLoad):
+    """Agents that share an endpoint, and their number."""
+
+    agents: int
+    shape: AgentShape
 
     def conversations(self, seed: str) -> list[AgentConversation]:
         """A new conversation of each agent, with a system prompt that all share."""
@@ -211,14 +248,6 @@ class AgentLoad:
         one.heard(answer)
         return answer
 
-    def read(self) -> Metrics | None:
-        """The counters of the engine; `None` if it has none, or hides them."""
-        try:
-            found = self.endpoint.metrics()
-        except (EndpointError, ValueError):
-            return None
-        return found if found.engine else None
-
     def run(self, seed: str, show: Callable[[TurnLoad], None]) -> list[TurnLoad]:
         """All turns. The agents begin a turn together, less their think times, so that counters belong to it."""
         return asyncio.run(self._turns(self.conversations(seed), show))
@@ -229,12 +258,7 @@ class AgentLoad:
         done: list[TurnLoad] = []
         async with self.endpoint.async_session(self.agents) as session:
             for turn in range(self.shape.turns):
-                before, watched = self.read(), asyncio.create_task(self._watch())
-                answers = await asyncio.gather(*(self.ask(session, one) for one in conversations))
-                watched.cancel()
-                waiting = (await asyncio.gather(watched, return_exceptions=True))[0]
-                queue = waiting if isinstance(waiting, int) else None
-                done.append(TurnLoad(turn + 1, tuple(answers), before, self.read(), queue, self.memory()))
+                done.append(await self.watched(turn + 1, [self.ask(session, one) for one in conversations]))
                 show(done[-1])
         return done
 
@@ -256,14 +280,3 @@ class AgentLoad:
 
         async with self.endpoint.async_session(self.agents) as session:
             await asyncio.gather(*map(agent, range(self.agents)))
-
-    async def _watch(self) -> int | None:
-        """The longest queue until it is cancelled; `None` without counters."""
-        most: int | None = None
-        try:
-            while (found := await asyncio.to_thread(self.read)) is not None:
-                most = max(most or 0, found.waiting)
-                await asyncio.sleep(WATCH_S)
-        except asyncio.CancelledError:
-            pass
-        return most

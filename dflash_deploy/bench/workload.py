@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -22,6 +22,8 @@ from dflash_deploy.intake.parse import Invalid, parse_json, parse_packaged_yaml,
 
 LARGEST_FILE = 64 * MIB
 """Bytes of a file of prompts."""
+
+EXAMPLE = '{"prompt": "Count from 1 to 40."}'
 
 MOST_PIXELS = 4096
 """Width and height of a picture: its bytes are made in memory."""
@@ -141,22 +143,27 @@ def from_file(path: Path) -> Workload:
     except FileRefused as problem:
         hint = "name a text file with a JSON document in each line"
         raise BadInput(f"{shown(path)} cannot be read: {problem.message}", hint=hint) from None
-    lines = [_line(path, number, text) for number, text in enumerate(written, 1) if text.strip()]
+    numbered = [(number, text) for number, text in enumerate(written, 1) if text.strip()]
+    lines = [parse_line(PromptLine, f"{path}, line {number}", text, EXAMPLE) for number, text in numbered]
     if not lines:
-        raise BadInput(f"{path} holds no prompt", hint='a line looks like this: {"prompt": "Count from 1 to 40."}')
+        raise BadInput(f"{path} holds no prompt", hint=f"a line looks like this: {EXAMPLE}")
     return Workload(path.stem, f"{path.name}, {len(lines)} prompts", tuple(line.body for line in lines))
 
 
-def _line(path: Path, number: int, text: str) -> PromptLine:
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse_line(kind: type[M], place: str, text: str, example: str) -> M:
+    """One line of a JSONL file. Raises BadInput with its place and an example."""
     try:
-        return PromptLine.model_validate(parse_json(text))
+        return kind.model_validate(parse_json(text))
     except ValidationError as problem:
-        first = problem.errors(include_url=False)[0]
+        first = problem.errors(include_url=False, include_input=False)[0]
         where = place_of(first["loc"])
         said = f"{where}: {first['msg']}" if where else first["msg"]
     except ValueError as problem:
         said = str(problem)
-    raise BadInput(f"{path}, line {number}: {said}", hint='a line looks like this: {"prompt": "Count from 1 to 40."}')
+    raise BadInput(f"{place}: {said}", hint=f"a line looks like this: {example}")
 
 
 def choose(names: Sequence[str], file: Path | None, pair: ModelPair | None) -> list[Workload]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,11 +39,11 @@ from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.figures import Beside, Row, Speculation
-    from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.bench import Benchmark, BenchTarget
+    from dflash_deploy.operations.bench_agents import AgentsBenchmark
 
 
-CONCURRENCY = "1,2,4,8"
+CONCURRENCY, LIMIT = "1,2,4,8", 256
 
 MOST_AGENTS = 256
 """Conversations whose histories this command keeps in memory."""
@@ -63,6 +64,14 @@ Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --age
 Context = Annotated[
     int | None, typer.Option(min=1, help=f"Tokens that --agents grow to; default: {Settings.max_model_len}.")
 ]
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        help="Replay recorded requests instead, from a JSONL file in Mooncake's format; - is standard input.",
+        dir_okay=False,
+        allow_dash=True,
+    ),
+]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
@@ -78,7 +87,7 @@ def bench(
     requests: Requests = None,
     repeats: Repeats = 1,
     warmup: Warmup = None,
-    max_tokens: MaxTokens = 256,
+    max_tokens: MaxTokens = LIMIT,
     temperature: Temperature = 0.0,
     thinking: Thinking = False,
     baseline: Baseline = False,
@@ -91,6 +100,7 @@ def bench(
     agents: Agents = None,
     turns: Turns = None,
     context: Context = None,
+    trace: Trace = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
     share: Shared = None,
@@ -99,7 +109,8 @@ def bench(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency, or agents converse."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
+    from dflash_deploy.bench.trace import read_trace
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
@@ -109,6 +120,9 @@ def bench(
     numbers = concurrency_of(concurrency)
     others = (workload, prompts, requests, warmup, mtp, min_speedup, share, blocks, concurrency != CONCURRENCY)
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
+    if trace is not None and (agents is not None or any(others) or max_tokens != LIMIT):
+        raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
+    traced = read_trace(trace) if trace is not None else None
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, share, report)):
@@ -122,8 +136,17 @@ def bench(
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
     limits = Limits(max_tokens, temperature, thinking)
-    if agents is not None:
-        return _agents(target, (agents, turns, context), limits, repeats, save, report)
+    if agents is not None or traced is not None:
+        from dflash_deploy.operations.bench_agents import bench_agents, bench_trace
+
+        if traced is not None:
+            measure = partial(bench_trace, trace=traced)
+        else:
+            measure = partial(bench_agents, agents=agents or 1, turns=turns, context=context)
+        return _by_context(
+            measure(target, limits=limits, repeats=repeats, save=save, report=report, reporter=terminal()),
+            (save, report),
+        )
     load = os.getloadavg()[0]
     reporter = terminal()
     with reporter.working("measuring"):
@@ -157,39 +180,22 @@ def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
         )
 
 
-def _agents(
-    target: BenchTarget,
-    sizes: tuple[int, int | None, int | None],
-    limits: Limits,
-    repeats: int,
-    save: Path | None,
-    report: Path | None,
-) -> Report:
-    """The conversations of `--agents`; `sizes` are their number, turns and context."""
-    from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS, stage_cells
-    from dflash_deploy.operations.bench_agents import bench_agents
+def _by_context(done: AgentsBenchmark, files: Sequence[Path | None]) -> Report:
+    """The figures of conversations or of a trace."""
+    from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS
 
-    agents, turns, context = sizes
-    done = bench_agents(
-        target,
-        agents=agents,
-        turns=turns,
-        context=context,
-        limits=limits,
-        repeats=repeats,
-        save=save,
-        report=report,
-        reporter=terminal(),
-    )
-    grids = []
-    for place, stages in (("turn", done.turns), ("context", done.contexts)):
-        grids.append(Grid(place, *STAGE_COLUMNS))
-        for stage in stages:
-            grids[-1].add_row(*stage_cells(stage))
+    shown = list[Shown]()
+    for place, (_, rows) in done.tables().items():
+        grid = Grid(place, *STAGE_COLUMNS)
+        for row in rows:
+            grid.add_row(*row)
+        shown += [grid, ""]
     verdicts = (f"verdict    {line}" for line in done.verdicts)
-    files = (f"wrote {file}" for file in (save, report) if file)
-    shown: tuple[Shown, ...] = (grids[0], "", grids[1], "", STAGE_UNITS, *verdicts, *files)
-    return Report(done.document(), shown, failure=done.failure)
+    return Report(
+        done.document(),
+        (*shown, STAGE_UNITS, *verdicts, *(f"wrote {file}" for file in files if file)),
+        failure=done.failure,
+    )
 
 
 def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:

@@ -1,9 +1,9 @@
-"""`bench --agents`: conversations of coding agents, by turn and by context length."""
+"""`bench --agents` and `bench --trace`: conversations of coding agents, or recorded requests, by context length."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,15 @@ from dflash_deploy.bench.agent_figures import (
     agent_verdicts,
     by_context,
     by_turn,
+    of_trace,
     stage_cells,
+    trace_verdicts,
     with_baseline,
 )
 from dflash_deploy.bench.agents import AgentLoad, AgentShape, TurnLoad, shape_for
 from dflash_deploy.bench.figures import PARTS, Speculation
 from dflash_deploy.bench.page import agents_page
+from dflash_deploy.bench.trace import ENDLESS, Trace, TraceLoad
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
@@ -55,12 +58,18 @@ class AgentsBenchmark:
             "verdicts": list(self.verdicts),
         }
 
+    def tables(self) -> dict[str, tuple[Sequence[Stage], list[tuple[str, ...]]]]:
+        """Stages and their cells by turn and by context; a trace has one turn, which is below its contexts."""
+        contexts = [*map(stage_cells, self.contexts)]
+        if "trace" in self.measured:
+            return {"context": (self.contexts, [*contexts, *(("all", *stage_cells(one)[1:]) for one in self.turns)])}
+        return {"turn": (self.turns, [*map(stage_cells, self.turns)]), "context": (self.contexts, contexts)}
+
     def page(self) -> str:
         """The report as HTML."""
-        stages = {"turn": self.turns, "context": self.contexts}
         parts = {
-            place: (as_document(rows), [(place, *STAGE_COLUMNS), *map(stage_cells, rows)])
-            for place, rows in stages.items()
+            place: (as_document(rows), [(place, *STAGE_COLUMNS), *cells])
+            for place, (rows, cells) in self.tables().items()
         }
         return agents_page(self.measured, (*self.verdicts, STAGE_UNITS), parts)
 
@@ -86,8 +95,6 @@ def bench_agents(
     Without `context` they grow to MAX_MODEL_LEN; without `turns` they have as many as fit, 20 at most. `save` writes
     the figures as JSON, `report` as one HTML page. Raises BadInput if the conversations do not fit, EngineNotReady.
     """
-    for file in filter(None, (save, report)):
-        check_output(file)
     known: list[AgentShape] = []
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
@@ -96,10 +103,7 @@ def bench_agents(
             warn_of_waiting(target.plan, agents, reporter)
             pictures = target.plan is not None and takes_images(target.plan)
             known.append(shape_for(_context(context, longest), turns, limits.max_tokens, pictures=pictures))
-        try:
-            load = AgentLoad(endpoint, agents, known[0], limits, target.memory)
-        except EndpointError as problem:
-            raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
+        load = AgentLoad(endpoint, limits, target.memory, agents, known[0])
 
         def show(one: TurnLoad) -> None:
             longest = max(request.prompt_tokens for request in one.requests)
@@ -107,19 +111,72 @@ def bench_agents(
 
         return [(speculation, [load.run(f"{SEED} {repeat}", show) for repeat in range(repeats)])]
 
-    halves = target.each(work, reporter)
-    shape = known[0]
-    done = _benchmark(
-        halves,
-        {
-            **target.description,
-            **circumstances(limits, repeats),
-            "agents": agents,
-            "turns": shape.turns,
-            "context": shape.context,
-        },
-        target,
-    )
+    def described() -> dict[str, object]:
+        sizes = {"agents": agents, "turns": known[0].turns, "context": known[0].context}
+        return {**circumstances(limits, repeats), **sizes}
+
+    return _benchmark(target, work, described, (by_context, agent_verdicts), (save, report), reporter)
+
+
+def bench_trace(
+    target: BenchTarget,
+    *,
+    trace: Trace,
+    limits: Limits = LIMITS,
+    repeats: int = 1,
+    save: Path | None = None,
+    report: Path | None = None,
+    reporter: Reporter = SILENT,
+) -> AgentsBenchmark:
+    """Replay a trace, which has one turn; `bench.trace.read_trace` reads one.
+
+    Requests have the lengths, times and shared beginnings of the trace, and texts of our own; `max_tokens` of `limits`
+    is ignored. Raises BadInput for a line that does not fit the context, EngineNotReady.
+    """
+    limits = replace(limits, max_tokens=max(line.output_length for line in trace.lines))
+    known: list[TraceLoad] = []
+
+    def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
+        # an endpoint that reports none refuses what does not fit
+        context = served_context(endpoint, target) or ENDLESS
+        trace.check_fit(context)
+        # texts of the same lengths, however drafts are made
+        load = known[0] if known else TraceLoad(endpoint, limits, target.memory, trace, context)
+        known.append(load)
+        load.endpoint = endpoint
+        reporter.note(f"{len(trace.requests)} requests in {trace.times[-1]:.0f} s, {PARTS[speculation]}")
+        return [(speculation, [[load.run()] for _ in range(repeats)])]
+
+    def described() -> dict[str, object]:
+        return {**circumstances(limits, repeats), "trace": trace.name}
+
+    def verdicts(turns: Sequence[Stage], contexts: Sequence[Stage]) -> Iterator[str]:
+        return trace_verdicts(turns, contexts, trace.shared)
+
+    return _benchmark(target, work, described, (of_trace, verdicts), (save, report), reporter)
+
+
+_ByContext = Callable[[Sequence[Sequence[TurnLoad]], Speculation], list[Stage]]
+_Verdicts = Callable[[Sequence[Stage], Sequence[Stage]], Iterator[str]]
+
+
+def _benchmark(
+    target: BenchTarget,
+    work: Callable[[Endpoint, Speculation], list[_Half]],
+    described: Callable[[], dict[str, object]],
+    means: tuple[_ByContext, _Verdicts],
+    files: tuple[Path | None, Path | None],
+    reporter: Reporter,
+) -> AgentsBenchmark:
+    """Measure, and write the figures to `files`: JSON and HTML. `means`: how figures and verdicts are made."""
+    for file in filter(None, files):
+        check_output(file)
+    try:
+        halves = target.each(work, reporter)
+    except EndpointError as problem:
+        raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
+    done = _figures(halves, {**target.description, **described()}, target, means)
+    save, report = files
     if save:
         whole = {"schema": SCHEMA, "command": "bench", "data": done.document()}
         write_output(save, target.redact(json.dumps(whole, indent=2, ensure_ascii=False)) + "\n")
@@ -128,15 +185,18 @@ def bench_agents(
     return done
 
 
-def _benchmark(halves: Sequence[_Half], measured: Mapping[str, object], target: BenchTarget) -> AgentsBenchmark:
-    def stages(make: Any) -> list[Stage]:
+def _figures(
+    halves: Sequence[_Half], measured: Mapping[str, object], target: BenchTarget, means: tuple[_ByContext, _Verdicts]
+) -> AgentsBenchmark:
+    def stages(make: _ByContext) -> list[Stage]:
         parts: dict[bool, list[Stage]] = {False: [], True: []}
         for speculation, loads in halves:
             clean = [replace(one, problem=target.redact(one.problem)) for one in make(loads, speculation)]
             parts[speculation == "off"] += clean
         return with_baseline(parts[False], parts[True])
 
-    turns, contexts = stages(by_turn), stages(by_context)
+    in_context, verdicts = means
+    turns, contexts = stages(by_turn), stages(in_context)
     failed = [one for one in turns if one.failed]
     failure = None
     if failed:
@@ -145,7 +205,7 @@ def _benchmark(halves: Sequence[_Half], measured: Mapping[str, object], target: 
             f"{count} of {asked} requests failed, the first in turn {failed[0].at}: {failed[0].problem}",
             hint="the other figures are of answered requests; `dflash-deploy logs` shows the engine's side",
         )
-    return AgentsBenchmark(measured, turns, contexts, tuple(agent_verdicts(turns, contexts)), failure)
+    return AgentsBenchmark(measured, turns, contexts, tuple(verdicts(turns, contexts)), failure)
 
 
 def served_context(endpoint: Endpoint, target: BenchTarget) -> int | None:

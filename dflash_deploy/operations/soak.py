@@ -88,7 +88,7 @@ class _Soak:
         shape = shape_for(context, None, min(ANSWER, context // 8), pictures=takes_images(plan))
         agents = min(served + 1, MOST_AGENTS)
         try:
-            self._load = AgentLoad(endpoint, agents, replace(shape, think_s=THINK_S), Limits(), self._runtime.memory)
+            self._load = AgentLoad(endpoint, Limits(), self._runtime.memory, agents, replace(shape, think_s=THINK_S))
         except EndpointError as problem:
             raise EngineNotReady(deployment.redact(str(problem)), hint=START_IT) from None
         self._requests: list[SoakRequest] = []
