@@ -1,4 +1,4 @@
-"""How sure a measured ratio is: a bootstrap."""
+"""How sure a measured percentile or ratio is: bootstraps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,26 @@ from statistics import median
 
 from dflash_deploy.bench.figures import quantile
 
+BLOCK = 25
+"""Values in a block. Requests that wait in the same queue are alike, so that single ones would say too little."""
+
 RESAMPLES = 400
+
+
+def interval(values: Sequence[float], share: float, *, level: float = 0.95) -> tuple[float, float]:
+    """The interval that has the quantile `share` of such values with the probability `level`.
+
+    `values` are in the order in which they were measured. Blocks of neighbours are drawn again and again, around the
+    end too (the circular block bootstrap of Politis and Romano, 1992).
+    """
+    numbers, count = random.Random(0), len(values)  # noqa: S311
+    ring = [*values, *values[: BLOCK - 1]]
+    found = []
+    for _ in range(RESAMPLES):
+        starts = (numbers.randrange(count) for _ in range(-(-count // BLOCK)))
+        drawn = [value for start in starts for value in ring[start : start + BLOCK]][:count]
+        found.append(quantile(sorted(drawn), share))
+    return _middle(found, level)
 
 
 def ratio_interval(theirs: Sequence[float], ours: Sequence[float], *, level: float = 0.95) -> tuple[float, float]:

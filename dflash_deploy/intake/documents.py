@@ -220,7 +220,7 @@ class BenchConditions(Document):
 
 
 class BenchRun(Document):
-    """The figures of a run of `bench` that other commands read."""
+    """The figures of a run of `bench` that `capacity` reads."""
 
     measured: BenchConditions
     rows: Annotated[list[BenchRow], Field(max_length=10_000)]

@@ -19,6 +19,7 @@ COMMANDS = (
     ("connect",),
     ("keys", "list"),
     ("status",),
+    ("capacity", "users=20"),
     ("set", "--list"),
 )
 

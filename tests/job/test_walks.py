@@ -19,7 +19,7 @@ ELSEWHERE = {
 }
 """Commands that need Docker or minutes, and the tests that run them."""
 
-PLANS = {"init", "plan"}
+PLANS = {"init", "plan", "capacity"}
 """Commands for the reader's own machine, which need no engine."""
 
 

@@ -117,6 +117,8 @@ class Engine(ABC):
     """Most tokens that it computes at once; `None`: `max_num_batched_tokens`."""
     steps_in_flight: ClassVar[int] = 1
     """Steps that are scheduled at the same time; a window keeps the tokens of all of them."""
+    stateful_prompt_steps: ClassVar[int] = 1
+    """Least steps of a prompt for a target with recurrent or sliding layers, however short it is."""
 
     # --- speculative decoding
     speculation_budget: ClassVar[bool] = False

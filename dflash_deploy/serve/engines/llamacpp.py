@@ -139,6 +139,8 @@ class Llamacpp(Engine):
     whole_contexts = True
     smaller_caches = ("q8_0", "q4_0")
     most_at_once = 512  # the default of --ubatch-size
+    # the last 4 tokens have a step of their own: the state before them is kept (server-context.cpp, llama.cpp#20288)
+    stateful_prompt_steps = 2
     counts_by_position = True
     counts_every_draft = True
     rereads = "tokens"

@@ -9,6 +9,7 @@ from dflash_deploy.cli.shown import About
 READING = {
     "ask",
     "bench",
+    "capacity",
     "chat",
     "connect",
     "doctor",
