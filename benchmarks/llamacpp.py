@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
+from tests.support.door import Door, opened
 from tests.support.ports import free_port
 
 STREAMS = 8
@@ -33,6 +35,9 @@ STREAMS = 8
 
 ROUNDS = 9
 """Rounds of each side, in turns."""
+
+CHUNKS, PAUSE = 4000, 0.001
+"""The events of a round, and the seconds between two writes of a stream."""
 
 REPEATS = 5
 CONCURRENCIES = (1, 2, 4)
@@ -74,6 +79,32 @@ def door() -> Iterator[Row]:
         "0.98 or more",
         ROUNDS,
     )
+
+
+def chunks() -> Iterator[Row]:
+    """The door's CPU time for each 1,000 events of llama.cpp's streams, counted by the kernel: at concurrency 1 and 8."""
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as door:
+        for together in (1, 8):
+            rounds = [[_door_ms(door, streams, together) for streams in (1, STREAMS)] for _ in range(REPEATS + 1)]
+            # the first one warms up
+            one, many = (median(side) for side in zip(*rounds[1:], strict=True))
+            yield Row(f"{together} events in each write", one, many, "CPU ms per 1,000", "30 ms or less", REPEATS)
+
+
+def _door_ms(door: Door, streams: int, together: int) -> float:
+    """Milliseconds of the door's CPU time for each 1,000 events."""
+    body = {"stream": True, "max_tokens": CHUNKS // streams, "n": together, "pause": PAUSE}
+    before = _nanoseconds(door)
+    with ThreadPoolExecutor(streams) as clients:
+        asked = [clients.submit(door.request, "POST", "/v1/completions", json=body) for _ in range(streams)]
+        events = sum(one.result().text.count("word") for one in asked)
+    return (_nanoseconds(door) - before) / events / 1000
+
+
+def _nanoseconds(door: Door) -> int:
+    """Time that the door's threads ran: the first field of the kernel's statistics of its scheduler."""
+    tasks = Path(f"/proc/{door.process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text("ascii").split()[0]) for task in tasks)
 
 
 def drafts() -> Iterator[Row]:
