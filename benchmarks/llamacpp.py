@@ -82,7 +82,7 @@ def door() -> Iterator[Row]:
 
 
 def chunks() -> Iterator[Row]:
-    """The door's CPU time for each 1,000 events of llama.cpp's streams, counted by the kernel: at concurrency 1 and 8."""
+    """The door's CPU time for each 1,000 events of llama.cpp's streams, as the kernel counts it."""
     with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as door:
         for together in (1, 8):
             rounds = [[_door_ms(door, streams, together) for streams in (1, STREAMS)] for _ in range(REPEATS + 1)]

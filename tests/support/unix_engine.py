@@ -4,7 +4,7 @@
 /stream    lines, one after another, until the client has gone; the file in $SEEN then says so
 /slow      the same after a tenth of a second; a line of `spans`, beside the file in $SEEN, has its begin and end
 /v1/chat/completions   five chunks if a stream is asked for; the second waits for the file `go`, beside that in $SEEN
-/v1/completions        `max_tokens` events as llama.cpp b11549 sends them, `n` in each write, `pause` seconds between writes
+/v1/completions   `max_tokens` events as llama.cpp b11549 sends them, `n` in a write, `pause` seconds between writes
 /half      half of the announced answer, then the connection is closed
 /exit      ends the process with code 7
 """

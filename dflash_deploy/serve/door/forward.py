@@ -47,7 +47,7 @@ QUEUE_FULL = 0.01
 """Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five."""
 
 
-class _Connection(ResponseHandler):
+class EngineConnection(ResponseHandler):
     """A connection to the engine, which calls `arrived` after each read, and at its end.
 
     `holds`: it reads no more until what it has read is taken.
@@ -57,21 +57,24 @@ class _Connection(ResponseHandler):
     holds = False
 
     def pause_reading(self) -> None:
+        """More has been read than may wait."""
         super().pause_reading()
         self.holds = True
 
     def resume_reading(self, *arguments: Any, **named: Any) -> None:
-        # aiohttp calls it each time that something is taken
+        """What was read has been taken; aiohttp calls it each time."""
         if self.holds:
             self.holds = False
             super().resume_reading(*arguments, **named)
 
     def data_received(self, data: bytes) -> None:
+        """Bytes of an answer have been read; without any, aiohttp goes on with those that wait."""
         super().data_received(data)
         if data and self.arrived is not None:
             self.arrived()
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has ended."""
         super().connection_lost(exc)
         if self.arrived is not None:
             self.arrived()
@@ -89,7 +92,7 @@ class _Connector(UnixConnector):
     ) -> ResponseHandler:
         try:
             _, made = await self._loop.create_unix_connection(
-                lambda: _Connection(self._loop), sock=await _connected(self.path)
+                lambda: EngineConnection(self._loop), sock=await _connected(self.path)
             )
         except OSError as problem:
             raise ClientConnectionError(str(problem)) from problem
@@ -182,11 +185,11 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
 async def _answer(response: ClientResponse, send: Send) -> None:
     headers = _passed_on(response.raw_headers)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await _Relay(response, send).run()
+    await Relay(response, send).run()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class _Relay:
+class Relay:
     """Sends the body of an answer chunk by chunk, as it comes.
 
     While the task of the request waits for the engine, each chunk is sent from the callback that reads it: to wake the
@@ -197,7 +200,7 @@ class _Relay:
         self._content = response.content
         # without one, the answer is complete
         connection = response.connection.protocol if response.connection is not None else None
-        self._connection = connection if isinstance(connection, _Connection) else None
+        self._connection = connection if isinstance(connection, EngineConnection) else None
         self._send = send
         self._waits: asyncio.Future[Awaitable[None] | None] | None = None
 
