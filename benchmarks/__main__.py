@@ -52,7 +52,7 @@ def main() -> None:
         "drafter": lambda: table("drafter", drafter.rows()),
         "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
         "limits": lambda: table("limits", limits.rows(), ("one gateway", "shared")),
-        "llamacpp-chunks": lambda: table("llamacpp-chunks", llamacpp.chunks(), ("1 stream", "8 streams")),
+        "llamacpp-chunks": lambda: table("llamacpp-chunks", llamacpp.chunks(), ("concurrency 1", "concurrency 8")),
         "llamacpp-door": lambda: table("llamacpp-door", llamacpp.door(), ("direct", "gateway")),
         "llamacpp-drafter": lambda: table("llamacpp-drafter", llamacpp.drafts()),
         "imports": lambda: table("imports", imports.rows(), ("before", "now")),

@@ -68,7 +68,7 @@ class EngineConnection(ResponseHandler):
             super().resume_reading(*arguments, **named)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of an answer have been read; without any, aiohttp goes on with those that wait."""
+        """Bytes of an answer have been read; without any, aiohttp parses those that it holds."""
         super().data_received(data)
         if data and self.arrived is not None:
             self.arrived()
@@ -193,7 +193,7 @@ class Relay:
     """Sends the body of an answer chunk by chunk, as it comes.
 
     While the task of the request waits for the engine, each chunk is sent from the callback that reads it: to wake the
-    task for it takes as long as all the rest. If a send has to wait for the client, the task waits for it, and goes on.
+    task for it takes as long as all the rest. If a send has to wait for the client, the task waits for it and continues.
     """
 
     def __init__(self, response: ClientResponse, send: Send) -> None:
@@ -254,7 +254,7 @@ def _begun(call: Awaitable[None]) -> Awaitable[None] | None:
 
 @coroutine
 def _rest(steps: Generator[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """Go on with a call that waits for `awaited`."""
+    """Continue a call that waits for `awaited`."""
     while True:
         try:
             yield awaited

@@ -149,6 +149,4 @@ class _Request:
         # a client that does not read its answer does not make the engine hang
         self._waits = False
         await self._send(message)
-        if message["type"] == "http.response.start" or message.get("more_body", False):
-            self._silence.begin(monotonic())
-            self._waits = True
+        self.wait(message["type"] == "http.response.start" or message.get("more_body", False))

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.body import parsed
-from dflash_deploy.serve.gateway.metering import Asks, Stream, Strips, Tokens, tokens_of
+from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.gateway.metering import asked as asks_for
+from dflash_deploy.serve.gateway.streams import Stream, Strips, Tokens, tokens_of
 from tests.support.metered import (
     BEGIN,
     CHAT,
