@@ -193,7 +193,7 @@ class Relay:
     """Sends the body of an answer chunk by chunk, as it comes.
 
     While the task of the request waits for the engine, each chunk is sent from the callback that reads it: to wake the
-    task for it takes as long as all the rest. If a send has to wait for the client, the task waits for it and continues.
+    task takes a second turn of the event loop. If a send has to wait for the client, the task waits, and continues.
     """
 
     def __init__(self, response: ClientResponse, send: Send) -> None:
