@@ -128,7 +128,7 @@ def _door_ms(door: Door, streams: int, together: int) -> float:
 
 
 def _stream(door: Door, events: int, streams: int, together: int, pause: float) -> None:
-    """Let so many events pass the door, in streams at the same time."""
+    """Let the door pass this many events on, in `streams` requests at the same time."""
     body = {"stream": True, "max_tokens": events // streams, "n": together, "pause": pause}
     with ThreadPoolExecutor(streams) as clients:
         asked = [clients.submit(door.request, "POST", "/v1/completions", json=body) for _ in range(streams)]
