@@ -35,7 +35,7 @@ from benchmarks import (
 )
 from benchmarks.rows import table
 
-LONG = frozenset({"attack", "mixed", "mixed-vllm", "monitoring-hour"})
+LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm", "monitoring-hour"})
 """Groups that run only if they are named."""
 
 
@@ -52,6 +52,10 @@ def main() -> None:
         "drafter": lambda: table("drafter", drafter.rows()),
         "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
         "limits": lambda: table("limits", limits.rows(), ("one gateway", "shared")),
+        "llamacpp-chunks": lambda: table("llamacpp-chunks", llamacpp.chunks(), ("concurrency 1", "concurrency 8")),
+        "llamacpp-instructions": lambda: table(
+            "llamacpp-instructions", llamacpp.instructions(), ("concurrency 1", "concurrency 8")
+        ),
         "llamacpp-door": lambda: table("llamacpp-door", llamacpp.door(), ("direct", "gateway")),
         "llamacpp-drafter": lambda: table("llamacpp-drafter", llamacpp.drafts()),
         "imports": lambda: table("imports", imports.rows(), ("before", "now")),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -26,6 +28,8 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import WHEEL_SERVER
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import checked
+from tests.support.door import Door, opened
 from tests.support.ports import free_port
 
 STREAMS = 8
@@ -33,6 +37,9 @@ STREAMS = 8
 
 ROUNDS = 9
 """Rounds of each side, in turns."""
+
+CHUNKS, PAUSE = 4000, 0.001
+"""The events of a round, and the seconds between two writes of a stream."""
 
 REPEATS = 5
 CONCURRENCIES = (1, 2, 4)
@@ -74,6 +81,66 @@ def door() -> Iterator[Row]:
         "0.98 or more",
         ROUNDS,
     )
+
+
+def chunks() -> Iterator[Row]:
+    """The door's CPU time for each 1,000 events of llama.cpp's streams, as the kernel counts it."""
+    with tempfile.TemporaryDirectory() as folder, opened(Path(folder)) as door:
+        for together in (1, 8):
+            rounds = [[_door_ms(door, streams, together) for streams in (1, STREAMS)] for _ in range(REPEATS + 1)]
+            # the first one warms up
+            one, many = (median(side) for side in zip(*rounds[1:], strict=True))
+            yield Row(f"events in a write: {together}", one, many, "CPU ms per 1,000", "30 ms or less", REPEATS)
+
+
+def instructions() -> Iterator[Row]:
+    """The door's instructions for each event outside the kernel: the same on a busy machine. Needs valgrind."""
+    for together in (1, 8):
+        one, many = (_instructions(streams, together) for streams in (1, STREAMS))
+        yield Row(f"instructions, events in a write: {together}", one, many, "1,000 per event", "", 1)
+
+
+def _instructions(streams: int, together: int) -> float:
+    """Thousands of instructions for each event."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"--vgdb-prefix={folder}/vgdb"
+        counts = ("valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/count")
+        with opened(Path(folder), under=(*counts, place)) as door:
+            # callgrind is slow: with long pauses, no event waits for the one before
+            asked = [(events * together, streams, together, 0.03 * streams) for events in (40, 40, 280)]
+            _stream(door, *asked[0])
+            checked("callgrind_control", place, "--instr=on", str(door.process.pid))
+            for one in asked[1:]:
+                _stream(door, *one)
+                checked("callgrind_control", place, "--dump", str(door.process.pid))
+        few, many = (int(_TOTALS.findall(Path(folder, f"count.{dump}").read_text("utf-8"))[0]) for dump in (1, 2))
+    return (many - few) / (240 * together) / 1000
+
+
+_TOTALS = re.compile(r"^totals: (\d+)$", re.MULTILINE)
+
+
+def _door_ms(door: Door, streams: int, together: int) -> float:
+    """Milliseconds of the door's CPU time for each 1,000 events."""
+    before = _nanoseconds(door)
+    _stream(door, CHUNKS, streams, together, PAUSE)
+    return (_nanoseconds(door) - before) / CHUNKS / 1000
+
+
+def _stream(door: Door, events: int, streams: int, together: int, pause: float) -> None:
+    """Let the door pass this many events on, in `streams` requests at the same time."""
+    body = {"stream": True, "max_tokens": events // streams, "n": together, "pause": pause}
+    with ThreadPoolExecutor(streams) as clients:
+        asked = [clients.submit(door.request, "POST", "/v1/completions", json=body) for _ in range(streams)]
+    seen = sum(one.result().text.count("word") for one in asked)
+    if seen != events:
+        raise SystemExit(f"{seen} of {events} events have passed the door")
+
+
+def _nanoseconds(door: Door) -> int:
+    """Time that the door's threads ran: the first field of the kernel's statistics of its scheduler."""
+    tasks = Path(f"/proc/{door.process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text("ascii").split()[0]) for task in tasks)
 
 
 def drafts() -> Iterator[Row]:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +40,14 @@ class Door:
         return read
 
 
-def start(place: Path, port: int, **settings: str) -> subprocess.Popen[str]:
-    """The door's process, which may still refuse to start. `settings` are further variables of its environment."""
+def start(place: Path, port: int, *, under: Sequence[str] = (), **settings: str) -> subprocess.Popen[str]:
+    """The door's process, which may still refuse to start. `settings` are further variables of its environment.
+
+    `under` is the command of a program that runs it.
+    """
     (place / "env").write_text(f"VLLM_API_KEY={KEY}\nDFLASH_API_KEYS={FURTHER}\nHF_TOKEN=hf_of_the_hub_0123456789\n")
     ours = {"DFLASH_SECRETS_FILE": str(place / "env"), "DFLASH_PORT": str(port), "MAX_BODY_MIB": "1", **settings}
-    door = (sys.executable, "-m", "dflash_deploy.serve.door", "llamacpp")
+    door = (*under, sys.executable, "-m", "dflash_deploy.serve.door", "llamacpp")
     return subprocess.Popen(
         [*door, sys.executable, "-m", "tests.support.unix_engine"],
         env={"PATH": os.environ["PATH"], "TMPDIR": str(place), "SEEN": str(place / "seen"), **ours},
@@ -64,10 +67,10 @@ def until(said: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def opened(place: Path, **settings: str) -> Iterator[Door]:
-    """A door whose engine answers."""
+def opened(place: Path, *, under: Sequence[str] = (), **settings: str) -> Iterator[Door]:
+    """A door whose engine answers; for the arguments see `start`."""
     port = free_port()
-    with start(place, port, **settings) as process:
+    with start(place, port, under=under, **settings) as process:
         made = Door(process, f"http://127.0.0.1:{port}", place)
 
         def listens() -> bool:

@@ -4,6 +4,7 @@
 /stream    lines, one after another, until the client has gone; the file in $SEEN then says so
 /slow      the same after a tenth of a second; a line of `spans`, beside the file in $SEEN, has its begin and end
 /v1/chat/completions   five chunks if a stream is asked for; the second waits for the file `go`, beside that in $SEEN
+/v1/completions   `max_tokens` events as llama.cpp b11549 sends them, `n` in a write, `pause` seconds between writes
 /half      half of the announced answer, then the connection is closed
 /exit      ends the process with code 7
 """
@@ -15,6 +16,18 @@ import time
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingUnixStreamServer
+from typing import Any
+
+EVENT = (
+    b'data: {"choices":[{"text":" word%d","index":0,"logprobs":null,"finish_reason":null}],"created":1795825885,'
+    b'"model":"tiny","system_fingerprint":"b11549","object":"text_completion",'
+    b'"id":"chatcmpl-FUt6WWmfx3FtXKvhwWA3cSsYRO3RcS38"%b}\n\n'
+)
+TIMINGS = (
+    b',"timings":{"cache_n":0,"prompt_n":22,"prompt_ms":4.92,"prompt_per_token_ms":0.22363636363636363,'
+    b'"prompt_per_second":4471.544715447155,"predicted_n":%d,"predicted_ms":2.046,"predicted_per_token_ms":1.023,'
+    b'"predicted_per_second":977.5171065493647}'
+)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -53,6 +66,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/chat/completions" and self.command == "POST":
             self._chat()
             return
+        if self.path == "/v1/completions":
+            self._complete(json.loads(self._read()))
+            return
         asked = {
             "method": self.command,
             "target": self.path,
@@ -88,6 +104,22 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(0.01)
         self.wfile.write(b"data: [DONE]\n\n")
 
+    def _complete(self, asked: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        timings = TIMINGS if asked.get("timings_per_token") else b""
+        events = [EVENT % (number, timings and timings % number) for number in range(asked["max_tokens"])]
+        for begin in range(0, len(events), asked["n"]):
+            self._chunk(b"".join(events[begin : begin + asked["n"]]))
+            time.sleep(asked["pause"])
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+
+    def _chunk(self, text: bytes) -> None:
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(text), text))
+
     def _slow(self) -> None:
         begin = time.monotonic()
         time.sleep(0.1)
@@ -100,8 +132,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         try:
             for number in range(10_000):
-                line = f"line {number}\n".encode()
-                self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+                self._chunk(f"line {number}\n".encode())
                 time.sleep(0.01)
         except OSError:
             Path(os.environ["SEEN"]).write_text("the client has gone")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import coroutine
+from typing import Any
 
 from aiohttp import (
     ClientConnectionError,
@@ -44,6 +47,39 @@ QUEUE_FULL = 0.01
 """Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five."""
 
 
+class EngineConnection(ResponseHandler):
+    """A connection to the engine, which calls `arrived` after each read, and at its end.
+
+    `holds`: it reads no more until what it has read is taken.
+    """
+
+    arrived: Callable[[], None] | None = None
+    holds = False
+
+    def pause_reading(self) -> None:
+        """More has been read than may wait."""
+        super().pause_reading()
+        self.holds = True
+
+    def resume_reading(self, *arguments: Any, **named: Any) -> None:
+        """What was read has been taken; aiohttp calls it each time."""
+        if self.holds:
+            self.holds = False
+            super().resume_reading(*arguments, **named)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of an answer have been read; without any, aiohttp parses those that it holds."""
+        super().data_received(data)
+        if data and self.arrived is not None:
+            self.arrived()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection has ended."""
+        super().connection_lost(exc)
+        if self.arrived is not None:
+            self.arrived()
+
+
 class _Connector(UnixConnector):
     """Waits for a place in the engine's queue of connections.
 
@@ -55,7 +91,9 @@ class _Connector(UnixConnector):
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
         try:
-            _, made = await self._loop.create_unix_connection(self._factory, sock=await _connected(self.path))
+            _, made = await self._loop.create_unix_connection(
+                lambda: EngineConnection(self._loop), sock=await _connected(self.path)
+            )
         except OSError as problem:
             raise ClientConnectionError(str(problem)) from problem
         return made
@@ -147,6 +185,84 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
 async def _answer(response: ClientResponse, send: Send) -> None:
     headers = _passed_on(response.raw_headers)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    async for chunk in response.content.iter_any():
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await Relay(response, send).run()
     await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class Relay:
+    """Sends the body of an answer chunk by chunk, as it comes.
+
+    While the task of the request waits for the engine, each chunk is sent from the callback that reads it: to wake the
+    task takes a second turn of the event loop. If a send has to wait for the client, the task waits, and continues.
+    """
+
+    def __init__(self, response: ClientResponse, send: Send) -> None:
+        self._content = response.content
+        # without one, the answer is complete
+        connection = response.connection.protocol if response.connection is not None else None
+        self._connection = connection if isinstance(connection, EngineConnection) else None
+        self._send = send
+        self._waits: asyncio.Future[Awaitable[None] | None] | None = None
+
+    async def run(self) -> None:
+        """Return at the end of the body. Raises what the connection to the engine or to the client raises."""
+        if self._connection is not None:
+            self._connection.arrived = self._arrived
+        try:
+            while not self._content.at_eof():
+                if chunk := self._content.read_nowait():
+                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                elif (begun := await self._left()) is not None:
+                    await begun
+        finally:
+            if self._connection is not None:
+                self._connection.arrived = None
+
+    async def _left(self) -> Awaitable[None] | None:
+        """Wait until the callback leaves something to the task; returns the send that it has begun."""
+        if self._connection is None or not self._connection.connected:
+            raise ConnectionResetError
+        self._waits = asyncio.get_running_loop().create_future()
+        try:
+            return await self._waits
+        finally:
+            self._waits = None
+
+    def _arrived(self) -> None:
+        if (waits := self._waits) is None or waits.done() or self._connection is None:
+            return
+        begun, connection = None, self._connection
+        try:
+            if not connection.holds and (chunk := self._content.read_nowait()):
+                begun = _begun(self._send({"type": "http.response.body", "body": chunk, "more_body": True}))
+        except Exception as problem:
+            waits.set_exception(problem)
+            return
+        if begun is not None or connection.holds or self._content.at_eof() or not connection.connected:
+            waits.set_result(begun)
+
+
+def _begun(call: Awaitable[None]) -> Awaitable[None] | None:
+    """Begin a call; returns the rest of it if it has to wait for something."""
+    steps = call.__await__()
+    try:
+        awaited = next(steps)
+    except StopIteration:
+        return None
+    return _rest(steps, awaited)
+
+
+@coroutine
+def _rest(steps: Generator[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
+    """Continue a call that waits for `awaited`."""
+    while True:
+        try:
+            yield awaited
+        except BaseException as problem:
+            proceed = partial(steps.throw, problem)
+        else:
+            proceed = partial(next, steps)
+        try:
+            awaited = proceed()
+        except StopIteration:
+            return

@@ -115,6 +115,7 @@ class _Exchange:
         self._request = request
         self._awaits_continue = request.headers.get("Expect", "").lower() == "100-continue"
         self._read = False
+        self._in_chunks = False
         self.response = web.StreamResponse(status=500)
 
     async def receive(self) -> Message:
@@ -138,8 +139,21 @@ class _Exchange:
             for name, value in message["headers"]:
                 self.response.headers.add(name.decode("latin-1"), value.decode("latin-1"))
             await self.response.prepare(self._request)
+            self._in_chunks = self.response.headers.get("Transfer-Encoding") == "chunked"
             return
-        if message["body"]:
-            await self.response.write(message["body"])
+        if body := message["body"]:
+            await self._write(body)
         if not message.get("more_body", False):
             await self.response.write_eof()
+
+    async def _write(self, body: bytes) -> None:
+        """Send a part of the body; wait before it while the client does not read."""
+        protocol = self._request.protocol
+        if protocol.writing_paused:
+            await self._request.writer.drain()
+        transport = protocol.transport
+        if self._in_chunks and transport is not None and not transport.is_closing():
+            # aiohttp's writer takes four calls for it
+            transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        else:
+            await self._request.writer.write(body)

@@ -12,7 +12,7 @@ header.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -172,10 +172,10 @@ def _allows(key: Accepted, scope: Scope) -> bool:
 def _naming(send: Send, name: str) -> Send:
     """Send answers with the name of their key, for the log of a proxy."""
 
-    async def named(message: Message) -> None:
+    def named(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             message = {**message, "headers": [*message["headers"], (KEY_NAME.lower().encode(), name.encode())]}
-        await send(message)
+        return send(message)
 
     return named
 

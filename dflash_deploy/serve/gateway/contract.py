@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -269,18 +269,20 @@ class _Errors:
         self._held: Message | None = None
         self._body = b""
 
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+    def send(self, message: Message) -> Awaitable[None]:
+        is_error = message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST
+        return self._hold(message) if is_error or self._held is not None else self._send(message)
+
+    async def _hold(self, message: Message) -> None:
+        if self._held is None:
             self._held = message
-        elif self._held is None:
-            await self._send(message)
-        else:
-            self._body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if len(self._body) > LONGEST_ERROR:
-                await self._pass_on(self._held, more=more)
-            elif not more:
-                await self._rewrite(self._held)
+            return
+        self._body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(self._body) > LONGEST_ERROR:
+            await self._pass_on(self._held, more=more)
+        elif not more:
+            await self._rewrite(self._held)
 
     async def _pass_on(self, held: Message, *, more: bool) -> None:
         self._held = None

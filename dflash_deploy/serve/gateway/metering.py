@@ -1,8 +1,7 @@
 """Counts what each key uses, from the engine's own answers, and refuses requests above its limits.
 
-Answers state their tokens in the formats of OpenAI, Anthropic and llama.cpp. The gateway requests from the engine the
-tokens of a stream: in each chunk if that is cheap, so that cut streams are counted too. Counts begin with the engine's
-start.
+The gateway requests from the engine the tokens of a stream: in each chunk if that is cheap, so that cut streams are
+counted too. Counts begin with the engine's start.
 
 The limits of a key hold over all gateways of a deployment on one machine. A deployment has several gateways if its
 engine has several API server processes, or if it has several engines. They share a directory, and no process of them
@@ -28,12 +27,12 @@ import struct
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -44,163 +43,9 @@ from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
 from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.shapes import Shapes
+from dflash_deploy.serve.gateway.streams import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.started import start_time
-
-ANSWER_LIMIT = 32 << 20
-"""Bytes of an answer that are kept to read its usage."""
-
-USAGE, TIMINGS = b'"usage"', b'"timings"'
-"""Keys of an answer that contain token counts."""
-
-_EVENT_END = re.compile(rb"\r?\n\r?\n")
-
-# the text of a string cannot match: its quotes are escaped
-_USAGE = re.compile(rb',\s*"usage":\s*(?:null|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
-_TIMINGS = re.compile(rb',\s*"timings":\s*\{[^{}]*\}')
-_ROLE = re.compile(rb'"role":\s*"')
-_INDEX = re.compile(rb'"index":\s*(\d+)')
-
-
-class Tokens(NamedTuple):
-    """Tokens read and generated."""
-
-    prompt: int
-    generated: int
-
-
-class Strips(Enum):
-    """What the gateway takes out of a stream, because it asked for it and the client did not."""
-
-    NOTHING = "nothing"
-    TIMINGS = "llama.cpp's timings of each chunk but the last"
-    CHUNKS = "the usage of each chunk"
-    USAGE = "the usage of each chunk, and the event at the end that has no choices"
-    """That event has the usage, and vLLM's `system_fingerprint` and `metrics`."""
-
-
-class Stream:
-    """Server-sent events: reads the tokens they state, also of a stream that is cut short.
-
-    Engines state them in the event at the end, and in each chunk if the request asks for it: what was generated so far.
-    If a stream ends before it states any, each of its chunks counts as one token: it has at least one.
-    """
-
-    def __init__(self, strips: Strips = Strips.NOTHING) -> None:
-        # a comparison of enumerations for each chunk takes longer than what it decides
-        self._strips = strips is not Strips.NOTHING
-        self._timings = strips is Strips.TIMINGS
-        self._drops_the_end = strips is Strips.USAGE
-        self._rest = b""
-        self._stated: Tokens | None = None
-        self._whole = 0
-        self._unstated = 0
-        self._chunks: dict[bytes, bytes] = {}
-
-    @property
-    def tokens(self) -> Tokens | None:
-        """The tokens stated so far; `None` if there are none."""
-        # a chunk has those of its own answer only, if the request asks for several
-        chunks = [found for event in self._chunks.values() if (found := _tokens(_data(event))) is not None]
-        if self._stated is None and not chunks:
-            return Tokens(0, self._unstated) if self._unstated else None
-        stated = self._stated or Tokens(0, 0)
-        prompt = max((stated.prompt, *(chunk.prompt for chunk in chunks)))
-        return Tokens(prompt, max(stated.generated, self._whole, sum(chunk.generated for chunk in chunks)))
-
-    def take(self, chunk: bytes, *, more: bool) -> bytes:
-        """What to send of the stream after these bytes: whole events, and at its end all that is left."""
-        text = self._rest + chunk
-        if b"\r" in text:
-            ends = [end.end() for end in _EVENT_END.finditer(text)]
-            whole = [text[begin:end] for begin, end in pairwise((0, *ends))]
-            self._rest = text[ends[-1] :] if ends else text
-        else:
-            *lines, self._rest = text.split(b"\n\n")
-            whole = [line + b"\n\n" for line in lines]
-        kept = [self._noted(event) for event in whole]
-        if not more:
-            kept.append(self._rest)
-            self._rest = b""
-        return b"".join(kept)
-
-    def _noted(self, event: bytes) -> bytes:
-        """What to send of an event, whose tokens are read or kept for later: reading takes longer than sending."""
-        if TIMINGS not in event and USAGE not in event:
-            # the chunk with the role precedes all tokens, and the last one can be empty
-            self._unstated += _is_unfinished(event) and not _ROLE.search(event)
-            return event
-        index = _INDEX.search(event)
-        if index is not None and b'"choices"' in event and not (b'"choices":[]' in event or b'"choices": []' in event):
-            self._chunks[index[1]] = event
-            return self._stripped(event)
-        found = _tokens(said := _data(event))
-        if found is None:
-            return event
-        # Anthropic's streams state the prompt in the first event, and what was generated so far in later ones
-        before = self._stated or Tokens(0, 0)
-        self._stated = Tokens(max(before.prompt, found.prompt), max(before.generated, found.generated))
-        ends = isinstance(said, dict) and said.get("choices") == []
-        # llama.cpp has such an event for each of several answers
-        self._whole += found.generated if ends else 0
-        return b"" if ends and self._drops_the_end else event
-
-    def _stripped(self, event: bytes) -> bytes:
-        if not self._strips or (self._timings and not _is_unfinished(event)):
-            return event
-        name, field = (TIMINGS, _TIMINGS) if self._timings else (USAGE, _USAGE)
-        # searched for from its name on: from the beginning of the event, it takes five times as long
-        begin = event.rfind(b"," + name)
-        found = field.match(event, begin) if begin >= 0 else None
-        return event[:begin] + event[found.end() :] if found else field.sub(b"", event)
-
-
-def _is_unfinished(event: bytes) -> bool:
-    return b'"finish_reason":null' in event or b'"finish_reason": null' in event
-
-
-def tokens_of(body: bytes | bytearray) -> Tokens | None:
-    """What a JSON answer says it used; `None` if it says nothing."""
-    if len(body) > ANSWER_LIMIT or not (USAGE in body or TIMINGS in body):
-        return None
-    said = _parsed(body)
-    # llama.cpp answers several prompts of /completion with a list
-    found = [tokens for one in (said if isinstance(said, list) else [said]) if (tokens := _tokens(one)) is not None]
-    return Tokens(sum(one.prompt for one in found), sum(one.generated for one in found)) if found else None
-
-
-def _data(event: bytes) -> Any:
-    return _parsed(b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:")))
-
-
-def _parsed(text: bytes | bytearray) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _tokens(said: Any) -> Tokens | None:
-    if not isinstance(said, dict):
-        return None
-    # the events of /v1/responses and /v1/messages have the answer inside
-    for part in (said, said.get("response"), said.get("message")):
-        if isinstance(part, dict):
-            usage, timings = part.get("usage"), part.get("timings")
-            if isinstance(usage, dict):
-                # Anthropic's format leaves the tokens that were in the cache out of `input_tokens`
-                cached = sum(_count(usage, f"cache_{what}_input_tokens") for what in ("read", "creation"))
-                prompt = _count(usage, "prompt_tokens", "input_tokens") + cached
-                return Tokens(prompt, _count(usage, "completion_tokens", "output_tokens"))
-            if isinstance(timings, dict):
-                # prompt_n leaves out the tokens that were in the cache
-                return Tokens(_count(timings, "prompt_n") + _count(timings, "cache_n"), _count(timings, "predicted_n"))
-    return None
-
-
-def _count(said: dict[str, Any], *names: str) -> int:
-    counts = [said[name] for name in names if type(said.get(name)) is int]
-    return max(0, counts[0]) if counts else 0
 
 
 class KeyCounters:
@@ -737,7 +582,7 @@ class _Answer:
         """The status of HTTP; `cancelled` if the answer was cut short."""
         return (self.counts_as or str(self._status)) if self._done else "cancelled"
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
@@ -746,7 +591,7 @@ class _Answer:
             self._reads = bool(kinds) and kinds[0].startswith(b"application/json")
         elif message["type"] == "http.response.body":
             message = self._noted(message)
-        await self._send(message)
+        return self._send(message)
 
     def _noted(self, message: Message) -> Message:
         more = message.get("more_body", False)

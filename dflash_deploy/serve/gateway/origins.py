@@ -7,7 +7,7 @@ taken out of its answers: vLLM allows all of them, and llama.cpp the one that as
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 from dflash_deploy.serve.field import ANY_ORIGIN
 from dflash_deploy.serve.gateway.asgi import Message, Scope, Send, header_values
@@ -55,11 +55,11 @@ class Origins:
         """Send answers with the origin of the request if it is allowed, and without what the engine says of it."""
         ours = _readable(self._of(scope))
 
-        async def named(message: Message) -> None:
+        def named(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 kept = [pair for pair in message["headers"] if not pair[0].lower().startswith(_OURS)]
                 message = {**message, "headers": [*kept, *ours]}
-            await send(message)
+            return send(message)
 
         return named
 

@@ -47,16 +47,19 @@ class Silence:
 
     def begin(self, now: float) -> None:
         """One more request waits for the engine."""
-        self.before, self.since = self.lasts(now), now
+        if not self.waiting:
+            self.since = now
         self.waiting += 1
 
     def end(self, now: float) -> None:
         """One request less waits for it."""
-        self.before, self.since = self.lasts(now), now
         self.waiting -= 1
+        if not self.waiting:
+            self.before += now - self.since
 
-    def moved(self, now: float) -> None:
-        """An answer or a counter has moved."""
+    def moved(self, now: float, *, ends: bool = False) -> None:
+        """An answer or a counter has moved. `ends`: with one request less that waits."""
+        self.waiting -= ends
         self.before, self.since, self.counters, self.looked_at = 0.0, now, None, None
 
     def needs_counters(self, now: float, limit: float) -> bool:
@@ -142,8 +145,8 @@ class _Request:
         return message
 
     async def send(self, message: Message) -> None:
-        self._silence.moved(monotonic())
+        self._silence.moved(monotonic(), ends=self._waits)
         # a client that does not read its answer does not make the engine hang
-        self.wait(False)
+        self._waits = False
         await self._send(message)
         self.wait(message["type"] == "http.response.start" or message.get("more_body", False))

@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -45,6 +46,12 @@ def status_of(door: Door, target: str) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+def memory_peak(door: Door) -> int:
+    """The most memory that the door's process had, in kB."""
+    (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{door.process.pid}/status").read_text())
+    return int(peak)
 
 
 def test_one_route_is_open(door: Door) -> None:
@@ -86,8 +93,7 @@ def test_a_packed_body_is_not_unpacked(own_door: Door, coding: str) -> None:
     for key, status in (("", 401), ("a-key-that-is-none-0123456789", 401), (KEY, 415)):
         headers = told | ({"Authorization": f"Bearer {key}"} if key else {})
         assert httpx.post(f"{own_door.url}/echo", headers=headers, content=packed, timeout=HANGS).status_code == status
-    peak = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{own_door.process.pid}/status").read_text())
-    assert int(peak[0]) < 150_000
+    assert memory_peak(own_door) < 150_000
 
 
 @pytest.mark.parametrize("broken", ["Authorization: Bearer {}\0", "x-api-key: {}\r\n: y", "Bad Header {}: y", "{}"])
@@ -207,3 +213,23 @@ def test_without_a_key_no_port_is_opened(tmp_path: Path) -> None:
     )
     assert done.returncode == 3
     assert "would answer any client" in done.stderr
+
+
+def test_a_client_that_reads_slowly_gets_the_whole_stream_and_fills_no_memory(own_door: Door) -> None:
+    events = 40_000
+    body = json.dumps({"stream": True, "max_tokens": events, "n": 50, "pause": 0})
+    port = int(own_door.url.rpartition(":")[2])
+    connection = HTTPConnection("127.0.0.1", port, timeout=HANGS)
+    with socket.socket() as connection.sock:
+        # as few bytes as possible wait outside the door
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sock.connect(("127.0.0.1", port))
+        connection.request("POST", "/v1/completions", body, {"x-api-key": KEY})
+        with connection.getresponse() as answer:
+            peak = memory_peak(own_door)
+            time.sleep(1)
+            assert memory_peak(own_door) < peak + 5_000
+            text = answer.read()
+    assert [int(word) for word in re.findall(rb'"text":" word(\d+)"', text)] == [*range(events)]
+    assert b"timings" not in text
+    assert text.endswith(b"\n\ndata: [DONE]\n\n")

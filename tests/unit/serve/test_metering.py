@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,9 @@ from pydantic import TypeAdapter, ValidationError
 from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.body import parsed
-from dflash_deploy.serve.gateway.metering import Asks, Stream, Strips, Tokens, tokens_of
+from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.gateway.metering import asked as asks_for
+from dflash_deploy.serve.gateway.streams import Stream, Strips, Tokens, tokens_of
 from tests.support.metered import (
     BEGIN,
     CHAT,
@@ -170,6 +173,48 @@ def test_a_stream_in_any_pieces_is_the_same_stream(data: st.DataObject) -> None:
     assert stream.tokens == Tokens(7, 5)
 
 
+TEXTS = st.sampled_from(["a", "\n\n", "}}", '"finish_reason":null', ',"timings":{}}', '"choices":[{'])
+
+
+@st.composite
+def chunks_with(draw: st.DrawFn, field: str, count: str) -> dict[str, Any]:
+    """A chunk of one of several answers: text or a call of a tool, with or without what it states in `field`."""
+    called = [{"index": draw(st.integers(0, 2)), "function": {"arguments": draw(TEXTS)}}]
+    delta = draw(st.sampled_from([{"content": draw(TEXTS)}, {"tool_calls": called}, {}]))
+    finish = draw(st.sampled_from([None, None, None, "stop"]))
+    choice = {"finish_reason": finish, "index": draw(st.sampled_from([0, 0, 1, 10, 12])), "delta": delta}
+    stated = {field: {"prompt_n": 7, "prompt_tokens": 7, count: draw(st.integers(0, 99))}}
+    begin, name = {"choices": [choice]}, {"id": draw(TEXTS)}
+    return draw(st.sampled_from([begin | name | stated, begin | stated | name, begin | name]))
+
+
+@pytest.mark.parametrize(
+    ("strips", "field", "count"),
+    [(Strips.TIMINGS, "timings", "predicted_n"), (Strips.USAGE, "usage", "completion_tokens")],
+)
+@settings(max_examples=50)
+@given(data=st.data())
+def test_what_was_asked_for_leaves_chunks_of_any_form_in_any_pieces(
+    strips: Strips, field: str, count: str, data: st.DataObject
+) -> None:
+    chunks = data.draw(st.lists(chunks_with(field, count), max_size=5))
+    marks = st.sampled_from([(",", ":"), (",", ":"), (", ", ": ")])
+    ends = st.sampled_from(["\n\n", "\n\n", "\r\n\r\n"])
+    events = [f"data: {json.dumps(one, separators=data.draw(marks))}{data.draw(ends)}".encode() for one in chunks]
+    cuts = data.draw(st.none() | st.lists(st.integers(0, sum(map(len, events))), max_size=4).map(sorted))
+    pieces = events if cuts is None else [b"".join(events)[begin:end] for begin, end in pairwise([0, *cuts, None])]
+    stream, generated = Stream(strips), {}
+    seen = b"".join(stream.take(piece, more=True) for piece in pieces) + stream.take(b"", more=False)
+    for chunk in chunks:
+        (choice,) = chunk["choices"]
+        if field in chunk:
+            generated[choice["index"]] = chunk[field][count]
+        if strips is Strips.USAGE or choice["finish_reason"] is None:
+            chunk.pop(field, None)
+    assert [json.loads(line[5:]) for line in seen.splitlines() if line] == chunks
+    assert not generated or stream.tokens == Tokens(7, sum(generated.values()))
+
+
 @pytest.mark.parametrize(
     ("answer", "tokens"),
     [
@@ -276,14 +321,14 @@ def test_the_usage_of_each_chunk_leaves_no_trace_in_it() -> None:
 
 def test_llama_cpp_is_asked_for_the_timings_of_each_chunk() -> None:
     last = timed(2, finish=b'"stop"')
-    engine = Engine([timed(1), timed(2), last, DONE], b"text/event-stream")
+    engine = Engine([timed(1), timed(1) + timed(2), last, DONE], b"text/event-stream")
     door = DenyByDefault(engine, KEYS, asks=Asks.TIMINGS)
     without = timed(1)[: timed(1).rindex(b',"timings"')] + b"}\n\n"
-    assert ask(door, stream_of())[1] == without + without + last + DONE
+    assert ask(door, stream_of())[1] == without * 3 + last + DONE
     assert used(door) == KeyUsage("alice", {"200": 1}, 7, 2, 0)
     assert json.loads(engine.bodies[0])["timings_per_token"] is True
     wanted = stream_of(timings_per_token=True)
-    assert ask(door, wanted)[1] == timed(1) + timed(2) + last + DONE
+    assert ask(door, wanted)[1] == timed(1) * 2 + timed(2) + last + DONE
     assert engine.bodies[-1] == wanted
 
 
