@@ -12,7 +12,6 @@ import pytest
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import DeployError, ExitCode
 from dflash_deploy.operations.ask_engine import QUESTION, Asked, Heard, ask_engine
-from dflash_deploy.runtime import asking
 from tests.support.box import Box
 from tests.support.cli import HANGS, edit_env
 from tests.support.hub import Generated, Hub
@@ -101,7 +100,7 @@ def forked(forks: VllmForks, monkeypatch: pytest.MonkeyPatch) -> None:
         done = forks.run(IN_A_FORK, environment=environment)
         return Heard(done.returncode, done.stdout)
 
-    monkeypatch.setattr(asking, "run_question", run_question)
+    monkeypatch.setattr("dflash_deploy.operations.ask_engine.run_question", run_question)
 
 
 def error(found: Asked) -> DeployError:
