@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.display import QUIET
 from dflash_deploy.cli.options import (
     HERE,
     Directory,
@@ -74,7 +73,7 @@ def test(
         check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
     # a soak says something each minute
-    with reporter.working("checking", QUIET if soak is None else 90):
+    with reporter.working("checking") if soak is None else reporter.working("checking", quiet=90):
         if soak is not None:
             from dflash_deploy.operations.soak import soak as run_soak
 

@@ -108,9 +108,9 @@ class ScriptedFleet:
                 return ""
             case ("deployed", *_):
                 return "no\n"
-            case ("settings", _, "compare", _):
+            case ("settings", _, "compare", _, _):
                 return f"{self.marks[name]}\n"
-            case ("settings", _, "mark", release):
+            case ("settings", _, "mark", release, _):
                 self.marks[name] = "same" if release else "other"
                 return ""
             case _:
