@@ -37,13 +37,13 @@ def long_prompt(tested: EndpointUnderTest) -> CheckOutcome:
     half = min((_context(tested) or 0) // 2, LONGEST_PROMPT)
     much_longer = half >= LONGER * first.figures["prompt"]
     reads = [first, _read_long(tested, half)] if first.right and much_longer else [first]
-    lengths = {f"{one.figures['prompt']:.0f} tokens": one.figures["length"] for one in reads}
+    lengths = zip(("a long prompt", "half of the context"), (one.figures["length"] for one in reads), strict=False)
     return CheckOutcome(
         all(one.right for one in reads),
         "; ".join(one.asked for one in reads),
         "; ".join(one.got for one in reads),
         CUT,
-        {f"acceptance_length of a prompt of {name}": length for name, length in lengths.items() if length},
+        {f"acceptance_length of {name}": length for name, length in lengths if length},
         reads[-1].of_model,
     )
 

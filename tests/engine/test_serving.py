@@ -35,6 +35,7 @@ def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
         "counting",
         "image",
         "a long prompt",
+        "half of the context",
     }
     cases = ElementTree.parse(junit).getroot().findall("testcase")
     assert [case.get("name") for case in cases] == [check["name"] for check in data["checks"]]
