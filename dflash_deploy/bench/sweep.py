@@ -42,10 +42,10 @@ def run_sweep(endpoint: Endpoint, sweep: Sweep, speculation: Speculation, *, sho
     Raises EndpointError if `sweep.context` is set and the endpoint does not answer.
     """
     rows = []
+    characters = int(sweep.context * characters_per_token(endpoint)) if sweep.context else 0
     for workload in sweep.workloads:
         bodies = workload.bodies(endpoint.model, sweep.limits)
-        if sweep.context:
-            characters = int(sweep.context * characters_per_token(endpoint))
+        if characters:
             bodies = [lengthened(body, text_of("file", str(number), characters)) for number, body in enumerate(bodies)]
         for concurrency in sweep.concurrency:
             load = measure(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -110,7 +110,6 @@ def bench(
     as_json: Json = False,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
-    from dflash_deploy.bench.trace import read_trace
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
@@ -122,7 +121,7 @@ def bench(
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
     if trace is not None and (agents is not None or any(others) or max_tokens != LIMIT):
         raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
-    traced = read_trace(trace) if trace is not None else None
+    by_context = _measures_by_context(agents, turns, context, trace)
     if min_speedup is not None and not (baseline or baseline_url):
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, (save, share, report)):
@@ -136,19 +135,10 @@ def bench(
     else:
         target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
     limits = Limits(max_tokens, temperature, thinking)
-    if agents is not None or traced is not None:
-        from dflash_deploy.operations.bench_agents import bench_agents, bench_trace
-
-        if traced is not None:
-            measure = partial(bench_trace, trace=traced)
-        else:
-            measure = partial(bench_agents, agents=agents or 1, turns=turns, context=context)
-        return _by_context(
-            measure(target, limits=limits, repeats=repeats, save=save, report=report, reporter=terminal()),
-            (save, report),
-        )
-    load = os.getloadavg()[0]
-    reporter = terminal()
+    load, reporter = os.getloadavg()[0], terminal()
+    if by_context is not None:
+        found = by_context(target, limits=limits, repeats=repeats, save=save, report=report, reporter=reporter)
+        return _by_context(found, (save, report))
     with reporter.working("measuring"):
         done = run_bench(
             target,
@@ -167,6 +157,22 @@ def bench(
         )
     shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
+
+
+def _measures_by_context(
+    agents: int | None, turns: int | None, context: int | None, trace: Path | None
+) -> Callable[..., AgentsBenchmark] | None:
+    """What measures agents or a trace; `None` for workloads. Raises BadInput for a trace that cannot be replayed."""
+    if trace is not None:
+        from dflash_deploy.bench.trace import read_trace
+        from dflash_deploy.operations.bench_agents import bench_trace
+
+        return partial(bench_trace, trace=read_trace(trace))
+    if agents is not None:
+        from dflash_deploy.operations.bench_agents import bench_agents
+
+        return partial(bench_agents, agents=agents, turns=turns, context=context)
+    return None
 
 
 def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:

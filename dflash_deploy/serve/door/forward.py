@@ -236,6 +236,7 @@ class Relay:
             if not connection.holds and (chunk := self._content.read_nowait()):
                 begun = _begun(self._send({"type": "http.response.body", "body": chunk, "more_body": True}))
         except Exception as problem:
+            # the task of the request raises it
             waits.set_exception(problem)
             return
         if begun is not None or connection.holds or self._content.at_eof() or not connection.connected:
