@@ -5,6 +5,7 @@ import os
 import re
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -62,14 +63,14 @@ def profile(value: object, name: str = "MAX_NUM_SEQS") -> list[object]:
     return [{"name": "h100", "extends": "h100", "settings": {name: {**SETTING, "value": value}}}]
 
 
-def family(**changed: object) -> dict[str, object]:
-    known: dict[str, object] = yaml.safe_load(entry_text(TINY))
+def family(**changed: object) -> dict[str, Any]:
+    known: dict[str, Any] = yaml.safe_load(entry_text(TINY))
     return known | changed
 
 
 def target(**changed: object) -> dict[str, object]:
-    (first, *_) = yaml.safe_load(entry_text(TINY))["targets"]
-    return first | changed  # type: ignore[no-any-return]
+    first: dict[str, object] = family()["targets"][0]
+    return first | changed
 
 
 def seqs() -> object:
@@ -105,7 +106,7 @@ def test_it_is_shown_field_by_field_used_by_every_command_and_taken_back(file: P
 
 def test_a_model_an_engine_and_a_drafter_are_added_and_changed(file: Path) -> None:
     drafter = yaml.safe_load(entry_text(TINY))["drafter"] | {"block_size": 5}
-    more = family(targets=[*family()["targets"], target(name="tiny-more")], drafter=drafter)  # type: ignore[misc]
+    more = family(targets=[*family()["targets"], target(name="tiny-more")], drafter=drafter)
     release = load_catalog().engines["vllm-0.33"].model_dump(mode="json", exclude_defaults=True)
     engine = release | {"name": "vllm-0.34", "title": "vLLM 0.34", "version": "0.34.0"}
     found = update_catalog(written(file, families=[more], engines=[engine]), agree=yes)
@@ -136,7 +137,7 @@ def test_a_newer_program_ignores_it(file: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_deployment_keeps_the_model_that_only_the_update_has(file: Path, there: Path) -> None:
-    more = family(targets=[*family()["targets"], target(name="tiny-more")])  # type: ignore[misc]
+    more = family(targets=[*family()["targets"], target(name="tiny-more")])
     update_catalog(written(file, families=[more]), agree=yes)
     init(there, Choice(profile="cpu", runtime="native", model="tiny-more"))
     revert_catalog(agree=yes)
