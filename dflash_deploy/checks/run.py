@@ -1,12 +1,10 @@
-"""Runs the checks against one endpoint, one after the other, and gives the report as JUnit XML for CI systems."""
+"""Runs the checks against one endpoint, one after the other."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from xml.etree import ElementTree
 
 from dflash_deploy.checks import access, answers, drafts, formats, lengths, lossless, mixed, pictures, traffic
 from dflash_deploy.checks.check import (
@@ -108,37 +106,3 @@ def _not_run(name: str, before: CheckResult) -> CheckResult:
     """Return the result of a check after one that timed out."""
     why = before.got.removeprefix(_NOT_RUN)
     return CheckResult(name, "failed", 0.0, "nothing", f"{_NOT_RUN}{why}", before.hint, silent=True)
-
-
-_NOT_IN_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, not even escaped."""
-
-
-def junit(report: CheckReport, redact: Callable[[str], str]) -> str:
-    """Return JUnit XML with one test case per check; every text goes through `redact`."""
-
-    def clean(text: str) -> str:
-        return _NOT_IN_XML.sub("?", redact(text))
-
-    suite = ElementTree.Element(
-        "testsuite",
-        name="dflash-deploy test",
-        tests=str(len(report.checks)),
-        failures=str(len(report.failed)),
-        skipped=str(len(report.skipped)),
-        errors="0",
-        time=f"{sum(check.seconds for check in report.checks):.3f}",
-    )
-    for check in report.checks:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname="dflash-deploy.test", name=check.name, time=f"{check.seconds:.3f}"
-        )
-        if check.status == "failed":
-            failure = ElementTree.SubElement(case, "failure", message=clean(check.got))
-            failure.text = clean(f"asked: {check.asked}\ngot: {check.got}\nhint: {check.hint}")
-        elif check.status == "skipped":
-            ElementTree.SubElement(case, "skipped", message=clean(check.got))
-        else:
-            ElementTree.SubElement(case, "system-out").text = clean(f"asked: {check.asked}\ngot: {check.got}")
-    ElementTree.indent(suite)
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

@@ -56,7 +56,6 @@ Shared = Annotated[
     typer.Option(help="Write the figures for publication: no host names, API keys, paths or prompts.", dir_okay=False),
 ]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
-Blocks = Annotated[bool, typer.Option("--blocks", help="Also print each measurement as `vllm bench serve` does.")]
 Agents = Annotated[
     int | None, typer.Option(min=1, max=MOST_AGENTS, help="Measure conversations of this many coding agents instead.")
 ]
@@ -105,7 +104,6 @@ def bench(
     save: Save = None,
     share: Shared = None,
     report: Page = None,
-    blocks: Blocks = False,
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
@@ -117,7 +115,7 @@ def bench(
     from dflash_deploy.operations.bench import deployed, remote
 
     numbers = concurrency_of(concurrency)
-    others = (workload, prompts, requests, warmup, mtp, min_speedup, share, blocks, concurrency != CONCURRENCY)
+    others = (workload, prompts, requests, warmup, mtp, min_speedup, share, concurrency != CONCURRENCY)
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
     if trace is not None and (agents is not None or any(others) or max_tokens != LIMIT):
         raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
@@ -155,7 +153,7 @@ def bench(
             report=report,
             reporter=reporter,
         )
-    shown = (*_shown(done, blocks=blocks, load=load), *(f"wrote {file}" for file in (save, share, report) if file))
+    shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 
 
@@ -215,17 +213,11 @@ def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:
         )
 
 
-def _shown(done: Benchmark, *, blocks: bool, load: float) -> Iterator[Shown]:
+def _shown(done: Benchmark, load: float) -> Iterator[Shown]:
     """`load`: the load average before the run."""
     # --help needs no figures
-    from dflash_deploy.bench.figures import PARTS, at_concurrency, block
     from dflash_deploy.bench.verdict import cautions, verdicts
 
-    if blocks:
-        for row in done.rows:
-            yield f"{row.workload}, {at_concurrency(row.concurrency)}, {PARTS[row.speculation]}"
-            yield block(row)
-            yield ""
     yield _table(done.rows)
     yield ""
     if any(row.speculation == "mtp" for row in done.rows):

@@ -169,8 +169,6 @@ Only = Annotated[
     str, typer.Option("--only", help="Checks to run, by name, with commas between.", autocompletion=checks)
 ]
 
-Junit = Annotated[Path | None, typer.Option(help="Also write the report as JUnit XML.", dir_okay=False)]
-
 
 @_completing
 def clients(incomplete: str) -> Iterable[str]:

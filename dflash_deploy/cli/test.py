@@ -11,7 +11,6 @@ from dflash_deploy.cli.options import (
     HERE,
     Directory,
     Json,
-    Junit,
     KeyFile,
     Only,
     Replica,
@@ -51,26 +50,19 @@ def test(
     model: Served = "",
     baseline: SameAnswers = False,
     baseline_url: SameAnswersUrl = None,
-    junit: Junit = None,
     soak: Soak = None,
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. --url needs no deployment."""
-    from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.test import test as run_test
     from dflash_deploy.operations.test import test_url
 
     if soak is not None and (only or url or baseline or baseline_url):
-        raise BadInput(
-            "--soak is a test of its own, of a deployment", hint="use it with --dir, --replica, --junit, --json"
-        )
+        raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir, --replica, --json")
     _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
-    if junit is not None:
-        # before minutes of checks, not after
-        check_output(junit)
     reporter = terminal(results_on_stdout=not as_json)
     # a soak says something each minute
     with reporter.working("checking") if soak is None else reporter.working("checking", quiet=90):
@@ -91,8 +83,6 @@ def test(
                 patience=patience,
                 reporter=reporter,
             )
-    if junit is not None:
-        done.write_junit(junit)
     return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)
 
 

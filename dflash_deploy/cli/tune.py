@@ -46,9 +46,6 @@ Heads = Annotated[
     str, typer.Option(help="Draft tokens to measure with the target's MTP head, or `off`; else 2 if it has one.")
 ]
 Schedule = Annotated[bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")]
-More = Annotated[
-    bool, typer.Option("--sequences", help=f"Also {Settings.max_num_seqs}: fewer, or twice as many if they fit.")
-]
 Context = Annotated[int, typer.Option(min=0, help="Tokens of a conversation before each prompt.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")]
@@ -64,7 +61,6 @@ def tune(
     draft_tokens: DraftTokens = "",
     mtp: Heads = "",
     schedule: Schedule = True,
-    sequences: More = False,
     context: Context = 0,
     requests: Requests = None,
     repeats: RepeatsForMedian = 3,
@@ -91,7 +87,6 @@ def tune(
         draft_tokens=draft_tokens_of(draft_tokens),
         heads=head_tokens_of(mtp),
         schedule=schedule,
-        sequences=sequences,
         limits=Limits(max_tokens, temperature, thinking),
         requests=requests,
         repeats=repeats,
@@ -115,7 +110,7 @@ def _planned(experiment: Experiment) -> Report:
     seconds, pace = estimated(experiment)
     steps = [title for title, _ in experiment.steps]
     after = f", each after {sweep.context:,} tokens of a conversation" if sweep.context else ""
-    restarts = len(steps) + (3 if experiment.sequences else 1)
+    restarts = len(steps) + 1
     data = {
         "workload": {"name": workload.name, "source": workload.source, "prompts": len(workload.questions)},
         "concurrency": sweep.concurrency,
@@ -130,7 +125,6 @@ def _planned(experiment: Experiment) -> Report:
         f"at        concurrency {','.join(map(str, sweep.concurrency))}, {sweep.repeats} times each",
         *(f"measure   {title}{'' if number else '  (runs now)'}" for number, title in enumerate(steps)),
         "measure   the best of what these predict, unless one of these has them",
-        *([f"measure   another {Settings.max_num_seqs}, if the figures suggest one"] if experiment.sequences else []),
         f"restarts  {len(steps)} to {restarts}; requests of other clients are not answered meanwhile",
         f"takes     at most about {max(seconds / 60, 1):.0f} min, at {pace.start_s:.0f} s for a start and "
         f"{pace.tokens_per_s:.0f} tokens/s at concurrency 1{_ASSUMED if pace.assumed else ''}",
@@ -191,9 +185,6 @@ def _said(outcome: Outcome) -> Iterator[str]:
             f"proposed  {outcome.best.title}: {outcome.verdict.gain:.2f} times as fast as the settings of .env, "
             f"at least {outcome.verdict.least:.2f}"
         )
-    if (more := outcome.sequences) is not None:
-        gain = f"{more.title}: {more.verdict.gain:.2f} times as fast at concurrency {more.streams}"
-        yield f"proposed  {gain}" if more.settings else f"keep      {Settings.max_num_seqs}; {gain}"
     slower = [
         f"{streams} ({ours / plain:.2f})"
         for streams, ours, plain in zip(

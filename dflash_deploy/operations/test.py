@@ -24,12 +24,11 @@ from dflash_deploy.checks.check import (
 )
 from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.replicas import compared
-from dflash_deploy.checks.run import CHECKS, CheckReport, junit, run_checks
+from dflash_deploy.checks.run import CHECKS, CheckReport, run_checks
 from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.diagnosis.diagnose import LogReader
@@ -149,10 +148,6 @@ class Tested:
             "tokens_per_second": self.tokens_per_second,
             **({"soak": [sample.document() for sample in self.soak]} if self.soak else {}),
         }
-
-    def write_junit(self, file: Path) -> None:
-        """Write the checks as JUnit XML. Raises BadInput and PreflightRefused if the file cannot be written."""
-        write_output(file, junit(self.report, self.redact))
 
 
 def test(

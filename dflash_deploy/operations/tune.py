@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,7 @@ from dflash_deploy.tuning.experiment import (
     prepare,
     usual_concurrency,
 )
-from dflash_deploy.tuning.run import Outcome, Pace, Sequences, estimate, run
+from dflash_deploy.tuning.run import Outcome, Pace, estimate, run
 
 
 def plan_tuning(
@@ -47,7 +47,6 @@ def plan_tuning(
     concurrency: Sequence[int] = (),
     draft_tokens: Sequence[int] = (),
     schedule: bool = True,
-    sequences: bool = False,
     heads: Sequence[int] | None = None,
     limits: Limits = LIMITS,
     requests: int | None = None,
@@ -57,7 +56,7 @@ def plan_tuning(
     """What `tune` would measure; nothing is started.
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
-    draft tokens at higher concurrency, `sequences` another MAX_NUM_SEQS. `heads` are the numbers to measure with the
+    draft tokens at higher concurrency. `heads` are the numbers to measure with the
     target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
     all of them. Each prompt has `context` tokens of a conversation before it. Raises NotPossible,
     BadInput, NoDeployment.
@@ -75,7 +74,7 @@ def plan_tuning(
         context=context,
     )
     scheduling = schedule and knows_schedules(plan)
-    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, sequences=sequences, heads=heads)
+    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, heads=heads)
 
 
 def estimated(experiment: Experiment) -> tuple[float, Pace]:
@@ -180,14 +179,7 @@ def evidence_of(workload: str, outcome: Outcome) -> list[str]:
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
         f"{head:{width}}  {concurrency}",
         *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
-        *_evidence_of_sequences(outcome.sequences),
     ]
-
-
-def _evidence_of_sequences(found: Sequences | None) -> Iterator[str]:
-    if found is not None and found.settings:
-        rates = ", ".join(f"{one.title} {one.rates[0]:.1f}" for one in (found.before, found.after))
-        yield f"tokens/s at concurrency {found.streams}: {rates}"
 
 
 def _last_pace(deployment: Deployment) -> Pace | None:
@@ -225,14 +217,7 @@ def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
         "tried": [one.document() for one in outcome.tried],
         "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
         "proposal": None if outcome.proposal is None else outcome.proposal.document(),
-        "sequences": None if outcome.sequences is None else _of_sequences(outcome.sequences),
     }
-
-
-def _of_sequences(found: Sequences) -> dict[str, object]:
-    verdict = asdict(found.verdict) | {"wins": found.verdict.wins}
-    tried = [found.before.document(), found.after.document()]
-    return {"count": found.count, "streams": found.streams, "tried": tried, "verdict": verdict}
 
 
 def _keep(done: Tuned) -> None:

@@ -137,19 +137,6 @@ class VerdictData(DocumentedDict):
     """Whether the gain is larger than noise."""
 
 
-class SequencesData(DocumentedDict):
-    """Another MAX_NUM_SEQS, as measured."""
-
-    count: Positive
-    """The other MAX_NUM_SEQS."""
-    streams: Positive
-    """Concurrency: requests at the same time."""
-    tried: Annotated[list[TriedData], Field(min_length=2, max_length=2)]
-    """The present MAX_NUM_SEQS and the other one."""
-    verdict: VerdictData
-    """The other one compared with the present one."""
-
-
 class TunedData(DocumentedDict):
     """The result of `tune`. `.dflash/tune.json` has the same `data`."""
 
@@ -175,8 +162,6 @@ class TunedData(DocumentedDict):
     """The best option compared with the present settings; null if it is not predicted to be faster."""
     proposal: OptionData | None
     """The option to use; null if the present settings are kept."""
-    sequences: SequencesData | None
-    """Another MAX_NUM_SEQS; null without `--sequences` or if none was worth a measurement."""
     changes: dict[str, str]
     """The settings of the proposal that differ from `.env`."""
     written: bool

@@ -39,8 +39,8 @@ class Experiment:
     """One deployment and what is measured of it.
 
     `counts` are the numbers of draft tokens to try. `max_num_seqs` is MAX_NUM_SEQS, or MOST_CONCURRENT if that is left
-    to the engine. `scheduling` allows to propose a schedule, `sequences` another MAX_NUM_SEQS. `head_counts` are the
-    numbers of draft tokens to measure with the target's MTP head.
+    to the engine. `scheduling` allows to propose a schedule. `head_counts` are the numbers of draft tokens to measure
+    with the target's MTP head.
     """
 
     deployment: Deployment
@@ -49,7 +49,6 @@ class Experiment:
     counts: tuple[int, ...]
     max_num_seqs: int
     scheduling: bool
-    sequences: bool = False
     head_counts: tuple[int, ...] = ()
 
     @property
@@ -80,7 +79,6 @@ def prepare(
     counts: Sequence[int],
     *,
     scheduling: bool,
-    sequences: bool = False,
     heads: Sequence[int] | None = None,
 ) -> Experiment:
     """The experiment, with `counts` or with 1 and the most draft tokens. Raises NotPossible.
@@ -102,7 +100,7 @@ def prepare(
         )
     _check_context(plan, sweep)
     wanted = tuple(sorted(set(counts) or {1, most}))
-    experiment = Experiment(deployment, plan, sweep, wanted, limit, scheduling, sequences)
+    experiment = Experiment(deployment, plan, sweep, wanted, limit, scheduling)
     if len({*wanted, experiment.current_count or wanted[0]}) < 2 <= most:
         raise NotPossible(
             "one number of draft tokens says nothing about others", hint=f"measure two: --draft-tokens 1,{most}"

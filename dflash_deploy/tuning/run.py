@@ -1,9 +1,6 @@
 """Measures a deployment under some settings, decides, and measures the proposal.
 
-The engine is restarted with one setting after the other. The second half of `tune` measures whether another
-MAX_NUM_SEQS answers more tokens a second, with the drafts as proposed. Requests beyond MAX_NUM_SEQS wait. More
-sequences give more tokens/s as long as each adds more than it costs a step. Beyond that, fewer sequences are faster in
-total, with the other requests waiting.
+The engine is restarted with one setting after the other.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -22,15 +19,12 @@ from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.plan.sizes import budget_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.serve.speculation import PROMPT_TOKENS
 from dflash_deploy.startup.engine import endpoint_of, follow
 from dflash_deploy.startup.progress import ShowProgress, show_redacted
 from dflash_deploy.startup.restore import temporary_settings
 from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.tuning.choose import (
-    NOISE,
     HeadComparison,
     Option,
     Verdict,
@@ -109,91 +103,6 @@ class Rig:
         return Tried(title, changes, tuple(rows))
 
 
-STILL_RISING = 1.1
-"""Gain of the last step to MAX_NUM_SEQS below which twice as many are not worth a restart."""
-
-
-def worth_trying(
-    concurrency: Sequence[int], rates: Sequence[float], max_num_seqs: int, has_room: Callable[[int], bool]
-) -> int | None:
-    """Another MAX_NUM_SEQS, or `None` if the figures suggest no other. `rates` are tokens/s by rising concurrency.
-
-    Fewer, if that concurrency was faster in total by more than noise. Twice as many, if the rate still rises at
-    MAX_NUM_SEQS and `has_room` says that memory and max_num_batched_tokens allow it.
-    """
-    measured = dict(zip(concurrency, rates, strict=True))
-    if max_num_seqs not in measured:
-        return None
-    best = max(concurrency, key=measured.__getitem__)
-    if measured[best] > (1 + NOISE) * measured[max_num_seqs]:
-        return best
-    before = [count for count in concurrency if count < max_num_seqs]
-    rising = bool(before) and measured[max_num_seqs] > STILL_RISING * measured[before[-1]]
-    return 2 * max_num_seqs if rising and has_room(2 * max_num_seqs) else None
-
-
-@dataclass(frozen=True)
-class Sequences:
-    """Another MAX_NUM_SEQS as measured, beside the one of `.env`, at a concurrency that fills either."""
-
-    count: int
-    streams: int
-    before: Tried
-    after: Tried
-    verdict: Verdict
-
-    @property
-    def settings(self) -> Mapping[str, str]:
-        """The lines of `.env` for it; empty if it was not faster."""
-        return self.after.settings if self.verdict.wins else {}
-
-    @property
-    def title(self) -> str:
-        """The number in words."""
-        return f"{self.count} sequences at the same time" if self.count > 1 else "1 sequence at a time"
-
-
-def try_sequences(rig: Rig, base: Tried) -> Sequences | None:
-    """Measure the MAX_NUM_SEQS that the figures suggest beside the present one; `None` if they suggest no other.
-
-    `base` is the proposal, or what `.env` has.
-    """
-    experiment, now = rig.experiment, rig.experiment.max_num_seqs
-    if experiment.plan.settings.max_num_seqs is None:
-        rig.reporter.note(f"sequences: {Settings.max_num_seqs} is left to the engine, so no other one is proposed")
-        return None
-    room = partial(_has_room, experiment, base.settings)
-    count = worth_trying(experiment.sweep.concurrency, base.rates, now, room)
-    if count is None:
-        rig.reporter.note(f"sequences: no reason for more or fewer than {now}, or no memory for more")
-        return None
-    streams = max(count, now)
-    sweep = replace(experiment.sweep, concurrency=(streams,))
-    before = rig.measure(f"{now} sequences", base.settings, sweep)
-    after = rig.measure(f"{count} sequences", _settings_for(experiment, base.settings, count), sweep)
-    return Sequences(count, streams, before, after, compared(after.rates, before.rates))
-
-
-def _has_room(experiment: Experiment, base: Mapping[str, str], count: int) -> bool:
-    """Whether the rules allow this number, and the cache holds a short sequence for each."""
-    plan = experiment.plan_with(_settings_for(experiment, base, count))
-    return not plan.errors and (plan.memory is None or plan.memory.short_sequences >= count)
-
-
-def _settings_for(experiment: Experiment, base: Mapping[str, str], count: int) -> dict[str, str]:
-    """The settings of `base` with this number of sequences, and a MAX_NUM_BATCHED_TOKENS that their drafts fit into."""
-    plan = experiment.plan_with(base)
-    settings = {**base, Settings.max_num_seqs.name: str(count)}
-    written = plan.settings.max_num_batched_tokens
-    if written is not None and plan.speculating:
-        # with fewer tokens for prompts vLLM warns; the CPU build does not, and its steps should stay short
-        prompts = 0 if plan.engine.cpu else PROMPT_TOKENS
-        wanted = budget_for(count, plan.settings.draft_tokens, written, prompts)
-        if wanted != written:
-            settings[Settings.max_num_batched_tokens.name] = str(wanted)
-    return settings
-
-
 ASSUMED_START_S = 120.0
 ASSUMED_TOKENS_PER_S = 30.0
 """What an estimate uses on a machine without an earlier run and without an expected speed."""
@@ -228,7 +137,6 @@ class Outcome:
     confirmed: Tried
     verdict: Verdict | None
     starts: tuple[float, ...]
-    sequences: Sequences | None = None
 
     @property
     def proposal(self) -> Option | None:
@@ -243,8 +151,7 @@ class Outcome:
     @property
     def settings(self) -> Mapping[str, str]:
         """The settings to write into `.env`."""
-        drafts = self.proposal.settings if self.proposal else {}
-        return {**drafts, **(self.sequences.settings if self.sequences else {})}
+        return self.proposal.settings if self.proposal else {}
 
 
 def estimate(
@@ -259,7 +166,7 @@ def estimate(
     rate = tokens_per_s or min(expected, default=0.0)
     pace = last or Pace(start_s or ASSUMED_START_S, rate or ASSUMED_TOKENS_PER_S, assumed=not rate)
     answering = sum(_tokens(experiment, count) for count in experiment.sweep.concurrency) / pace.tokens_per_s
-    runs = len(experiment.steps) + (4 if experiment.sequences else 2)
+    runs = len(experiment.steps) + 2
     return runs * (pace.start_s + experiment.sweep.repeats * answering) - pace.start_s, pace
 
 
@@ -289,11 +196,9 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
         best = choose(found, current.rates)
         reporter.note(f"predicted best: {best.title}")
         confirmed, verdict = _confirmed(rig, best, tried)
-        base = confirmed if verdict is not None and verdict.wins else current
-        sequences = try_sequences(rig, base) if experiment.sequences else None
         reporter.note("restoring the settings of .env")
     starts = tuple(rig.starts)
-    return Outcome(model, tuple(found), best, tuple(tried), current, plain, confirmed, verdict, starts, sequences)
+    return Outcome(model, tuple(found), best, tuple(tried), current, plain, confirmed, verdict, starts)
 
 
 def _confirmed(rig: Rig, best: Option, tried: list[Tried]) -> tuple[Tried, Verdict | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.bench.figures import block, row_of
+from dflash_deploy.bench.figures import row_of
 from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Prompt
 from dflash_deploy.errors import ExitCode
@@ -42,7 +42,7 @@ def test_the_running_engine_is_measured(drafting: Server, tmp_path: Path) -> Non
         assert drafting.key not in text
 
 
-def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, prompts: list[Prompt]) -> None:
+def test_vllms_own_benchmark_counts_the_same(drafting: Server, prompts: list[Prompt]) -> None:
     asked = [prompt for prompt in prompts if prompt.kind == "long"][:12]
     with drafting.connect() as endpoint, vllm_bench(drafting.key) as bench:
         bodies = [prompt.body(endpoint.model) for prompt in asked]
@@ -52,13 +52,6 @@ def test_vllms_own_benchmark_counts_and_calls_things_the_same(drafting: Server, 
     assert theirs.result["total_input_tokens"] == row.input_tokens
     assert theirs.result["total_output_tokens"] == pytest.approx(row.output_tokens, rel=0.01)
     assert theirs.counted.acceptance_length == pytest.approx(row.acceptance_length, rel=0.01)
-    ours = [line.partition(":")[0] for line in block(row).splitlines() if "Position" not in line]
-    said = [line.partition(":")[0] for line in theirs.text[theirs.text.index("=====") :].splitlines()]
-    if "Acceptance length" not in said:
-        # it asks for /metrics without the key
-        ours = ours[: next(n for n, line in enumerate(ours) if "Speculative" in line)]
-    places = [said.index(label) for label in ours if not set(label) <= {"="}]
-    assert places == sorted(places)
 
 
 def test_drafter_head_and_no_drafts_side_by_side_leave_everything_as_it_was(drafting: Server) -> None:

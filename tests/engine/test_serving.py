@@ -1,7 +1,6 @@
 """The main job on the real engine: `init`, `up`, `test`, and what they say."""
 
 from pathlib import Path
-from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -20,9 +19,8 @@ from tests.support.server import Server
 NOT_FOR_THE_TINY_PAIR = {"digit", "shape", "tools", "reasoning"}
 
 
-def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
-    junit = tmp_path / "report.xml"
-    data = dflash("test", "--json", "--junit", str(junit), at=drafting.directory).succeeded().document["data"]
+def test_all_checks_pass(drafting: Server) -> None:
+    data = dflash("test", "--json", at=drafting.directory).succeeded().document["data"]
     assert {check["name"] for check in data["checks"]} == set(CHECKS)
     statuses = {check["name"]: check["status"] for check in data["checks"]}
     assert {name for name, status in statuses.items() if status == "skipped"} == NOT_FOR_THE_TINY_PAIR
@@ -37,8 +35,6 @@ def test_all_checks_pass(drafting: Server, tmp_path: Path) -> None:
         "a long prompt",
         "half of the context",
     }
-    cases = ElementTree.parse(junit).getroot().findall("testcase")
-    assert [case.get("name") for case in cases] == [check["name"] for check in data["checks"]]
 
 
 def test_somebody_elses_endpoint_is_tested_without_a_deployment(drafting: Server, tmp_path: Path) -> None:

@@ -1,40 +1,15 @@
-"""The report as JUnit XML, and the flags of `test` that make no sense."""
+"""`test` of an endpoint by its URL, and the flags that make no sense."""
 
 import re
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
-from dflash_deploy.checks.check import CheckResult
-from dflash_deploy.checks.run import CHECKS, CheckReport, junit
+from dflash_deploy.checks.run import CHECKS
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.redact import Redactor, Secret
 from tests.support.cli import dflash
 from tests.support.openai_server import KEY, Engine, serving
 from tests.support.parsers.fetch import REPOSITORY
-
-REPORT = CheckReport(
-    (
-        CheckResult("text", "passed", 0.5, "What?", "<Paris> & \x00 \ud800"),
-        CheckResult("auth", "failed", 1.25, "asked", f"the key {KEY} opens it", "close it"),
-        CheckResult("digit", "skipped", 0.0, "asked", "it knows its corpus"),
-    )
-)
-
-
-def test_junit_has_a_case_for_each_check_and_no_key() -> None:
-    text = junit(REPORT, Redactor([Secret(KEY)]))
-    assert KEY not in text
-    suite = ElementTree.fromstring(text)
-    counts = {name: suite.get(name) for name in ("tests", "failures", "skipped", "errors", "time")}
-    assert counts == {"tests": "3", "failures": "1", "skipped": "1", "errors": "0", "time": "1.750"}
-    passed, failed, skipped = suite.findall("testcase")
-    assert "<Paris> & ? ?" in (passed.findtext("system-out") or "")
-    failure = failed.find("failure")
-    assert failure is not None
-    assert "close it" in (failure.text or "")
-    assert skipped.find("skipped") is not None
 
 
 def test_an_endpoint_known_by_its_address_alone(tmp_path: Path) -> None:

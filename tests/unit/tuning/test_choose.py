@@ -20,7 +20,6 @@ from dflash_deploy.tuning.choose import (
     passed_over,
 )
 from dflash_deploy.tuning.model import Model, Point, fitted, point_of
-from dflash_deploy.tuning.run import worth_trying
 from tests.support.measured import rows
 
 ANSWER = 100.0
@@ -228,25 +227,6 @@ def test_a_schedule_is_nowhere_slower_than_any_fixed_number(model: Model, slots:
         for streams, rate in zip(model.streams, schedule.rates, strict=True):
             tokens = next(number for first, last, number in schedule.ranges if first <= streams <= last)
             assert model.rate(tokens, streams) == rate
-
-
-@pytest.mark.parametrize(
-    ("rates", "slots", "found"),
-    [
-        ((100, 190, 350), 4, 8),
-        ((100, 190, 200), 4, None),  # flat: more sequences would share what there is
-        ((100, 190, 150), 4, 2),
-        ((100, 190, 189), 4, None),  # no further below than two runs differ
-        ((100, 190, 350), 8, None),  # what all slots do together was not measured
-        ((100, 190, 350), 300, None),
-    ],
-)
-def test_another_number_of_sequences_is_tried_where_the_figures_speak_for_it(
-    rates: tuple[float, ...], slots: int, found: int | None
-) -> None:
-    assert worth_trying((1, 2, 4), rates, slots, lambda count: True) == found
-    if found is not None and found > slots:
-        assert worth_trying((1, 2, 4), rates, slots, lambda count: False) is None
 
 
 @given(st.integers(1, 512), st.integers(0, 31), st.integers(1, 65536), st.integers(0, 8192))

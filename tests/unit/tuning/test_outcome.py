@@ -1,4 +1,4 @@
-"""What `tune` makes of figures: more or fewer sequences, what is written, and what people read."""
+"""What `tune` makes of figures: what is written, and what people read."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,7 @@ from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.tuning.choose import Option, compared
 from dflash_deploy.tuning.experiment import OFF, Experiment, fixed, prepare
 from dflash_deploy.tuning.model import fitted, point_of
-from dflash_deploy.tuning.run import Outcome, Rig, Sequences, Tried, heads_of, points_of, try_sequences
-from tests.support.cli import edit_env
+from dflash_deploy.tuning.run import Outcome, Rig, Tried, heads_of, points_of
 from tests.support.machines import LAPTOP
 from tests.support.measured import rows
 from tests.support.schemas import data_problems
@@ -43,59 +42,7 @@ def experiment(directory: Path) -> Experiment:
     deployment = Deployment.existing(directory)
     limits = Limits(max_tokens=8, temperature=0.0, thinking=False)
     sweep = Sweep((packaged("code"),), (1, 2, 4), limits, repeats=1)
-    return prepare(deployment, plan_of(deployment), sweep, (), scheduling=True, sequences=True)
-
-
-def sequences(rates: Sequence[float], asked: Experiment, answers: Sequence[float]) -> Sequences | None:
-    """What is found where the settings of `.env` had these rates, and the next measurements those."""
-    made = [row for row in rows() if row.speculation == "dflash"][: len(rates)]
-    base = Tried("now", {}, tuple(replace(row, tokens_per_s=rate) for row, rate in zip(made, rates, strict=True)))
-    coming = iter(answers)
-
-    class Answering(Rig):
-        def measure(self, title: str, changes: Mapping[str, str], sweep: Sweep | None = None) -> Tried:
-            assert sweep is not None
-            (streams,) = sweep.concurrency
-            return Tried(title, changes, (replace(made[0], concurrency=streams, tokens_per_s=next(coming)),))
-
-    endpoint: Any = None
-    return try_sequences(Answering(asked, endpoint, lambda plan: None, SILENT), base)
-
-
-def test_twice_as_many_sequences_are_measured_where_the_rate_still_rises(deployment: Path) -> None:
-    edit_env(deployment, MAX_NUM_BATCHED_TOKENS="32")
-    asked = experiment(deployment)
-    found = sequences((100, 190, 350), asked, (360, 500))
-    assert found is not None
-    assert (found.count, found.streams, found.before.settings) == (8, 8, {})
-    # 8 sequences of 7 draft tokens and one more position each did not fit into 32
-    assert found.settings == {"MAX_NUM_SEQS": "8", "MAX_NUM_BATCHED_TOKENS": "1024"}
-    assert not asked.plan_with(found.settings).errors
-    lost = sequences((100, 190, 350), asked, (360, 361))
-    assert lost is not None
-    assert lost.settings == {}
-
-
-def test_fewer_sequences_are_measured_where_all_slots_were_slower(deployment: Path) -> None:
-    found = sequences((100, 190, 150), experiment(deployment), (150, 185))
-    assert found is not None
-    assert (found.count, found.streams, found.settings) == (2, 4, {"MAX_NUM_SEQS": "2"})
-    best = Option("fixed", 7, (1.0,) * 3)
-    told = replace(outcome(best, (1.0,) * 3), sequences=found)
-    here = Deployment.existing(deployment)
-    assert told.proposal is None
-    assert changes_of(here, told.settings) == {"MAX_NUM_SEQS": "2"}
-    lines = list(said(deployment, told))
-    assert "proposed  2 sequences at the same time: 1.23 times as fast at concurrency 4" in lines
-    assert evidence_of("own", told)[-1] == "tokens/s at concurrency 4: 4 sequences 150.0, 2 sequences 185.0"
-
-
-@pytest.mark.parametrize("limit", [{"VLLM_CPU_KVCACHE_SPACE": "0.01"}, {"MAX_NUM_SEQS": ""}])
-def test_no_more_sequences_are_measured_than_memory_holds(deployment: Path, limit: dict[str, str]) -> None:
-    asked = experiment(deployment)
-    edit_env(deployment, **limit)
-    limited = Deployment.existing(deployment)
-    assert sequences((100, 190, 350), replace(asked, deployment=limited, plan=plan_of(limited)), ()) is None
+    return prepare(deployment, plan_of(deployment), sweep, (), scheduling=True)
 
 
 def said(directory: Path, found: Outcome) -> Iterator[str]:
