@@ -1,5 +1,7 @@
 """Results as JSON: the fields of a frozen dataclass are the properties, and their docstrings the descriptions.
 
+A property of the class is in the document too if it is `shown`.
+
 The schema comes from the same class (`dflash_deploy.schemas`). Commands start without pydantic, so this module gives it
 only the methods that it looks for.
 """
@@ -7,12 +9,13 @@ only the methods that it looks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 class Documented:
@@ -23,12 +26,7 @@ class Documented:
 
     def document(self) -> dict[str, Any]:
         """What the command prints as `data` with `--json`. Secrets in its texts are not redacted yet."""
-        kind: Any = type(self)
-        return {
-            name: as_document(value)
-            for name, optional in _properties(kind)
-            if (value := getattr(self, name)) is not None or not optional
-        }
+        return _written(self)
 
 
 class Keywords:
@@ -56,9 +54,27 @@ _HIDDEN = _Hidden()
 Hidden = Annotated[T, _HIDDEN]
 """A field of the result that is not in the document: a secret, or what the command needs to show it."""
 
+
+def shown(getter: F) -> F:
+    """Put a property into the document, behind the fields: `@property`, `@shown`, and a getter with a docstring."""
+    vars(getter)["shown"] = True
+    return getter
+
+
+def shown_of(kind: type[Any]) -> dict[str, Any]:
+    """The getters of the shown properties of a class, by name."""
+    every = ((name, one.fget) for base in kind.__mro__ for name, one in vars(base).items() if isinstance(one, property))
+    return {name: getter for name, getter in every if "shown" in vars(getter)}
+
+
 Count = Annotated[int, Keywords(minimum=0)]
+Positive = Annotated[int, Keywords(minimum=1)]
 Seconds = Annotated[float, Keywords(minimum=0)]
+Milliseconds = Annotated[float, Keywords(minimum=0)]
 Rate = Annotated[float, Keywords(minimum=0)]
+Ratio = Annotated[float, Keywords(minimum=0)]
+Share = Annotated[float, Keywords(minimum=0, maximum=1)]
+AcceptanceLength = Annotated[float, Keywords(minimum=1)]
 Fingerprint = Annotated[str, Keywords(pattern="^[0-9a-f]{8}$")]
 HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
@@ -68,6 +84,8 @@ def as_document(node: object) -> Any:
     match node:
         case Documented():
             return node.document()
+        case _ if is_dataclass(node):
+            return _written(node)
         case Mapping():
             return {str(key): as_document(value) for key, value in node.items()}
         case list() | tuple():
@@ -77,12 +95,22 @@ def as_document(node: object) -> Any:
     return node
 
 
+def _written(node: Any) -> dict[str, Any]:
+    kind: Any = type(node)
+    return {
+        name: as_document(value)
+        for name, optional in _properties(kind)
+        if (value := getattr(node, name)) is not None or not optional
+    }
+
+
 @cache
 def _properties(kind: type[Any]) -> tuple[tuple[str, bool], ...]:
-    """The names of the fields that are in the document, and whether it may be missing."""
+    """The names of the fields and properties that are in the document, and whether each may be missing."""
     hints = get_type_hints(kind, include_extras=True)
-    shown = {name for name, hint in hints.items() if _HIDDEN not in getattr(hint, "__metadata__", ())}
-    return tuple((one.name, one.default is None) for one in fields(kind) if one.name in shown)
+    kept = {name for name, hint in hints.items() if _HIDDEN not in getattr(hint, "__metadata__", ())}
+    own = ((one.name, one.default is None) for one in fields(kind) if one.name in kept)
+    return (*own, *((name, False) for name in shown_of(kind)))
 
 
 @dataclass(frozen=True)

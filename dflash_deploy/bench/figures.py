@@ -10,17 +10,30 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from dflash_deploy.document import (
+    AcceptanceLength,
+    Count,
+    Documented,
+    Hidden,
+    Milliseconds,
+    Positive,
+    Rate,
+    Ratio,
+    Seconds,
+    Share,
+    shown,
+)
 from dflash_deploy.errors import BenchmarkMissed
+from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.bench.load import Load
     from dflash_deploy.catalog.speeds import PublishedSpeed
     from dflash_deploy.client.stream import TimedCompletion
-    from dflash_deploy.serve.engines.counters import SpecCounters
 
 
 Speculation = Literal["off", "dflash", "mtp", "unknown"]
@@ -50,55 +63,82 @@ SIZES = (
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(Documented):
     """The distribution of a time over the requests, in milliseconds."""
 
-    mean: float
-    min: float
-    p25: float
-    p50: float
-    p75: float
-    p95: float
-    p99: float
-    max: float
+    mean: Milliseconds
+    """Mean."""
+    min: Milliseconds
+    """Minimum."""
+    p25: Milliseconds
+    """25th percentile."""
+    p50: Milliseconds
+    """Median."""
+    p75: Milliseconds
+    """75th percentile."""
+    p95: Milliseconds
+    """95th percentile."""
+    p99: Milliseconds
+    """99th percentile."""
+    max: Milliseconds
+    """Maximum."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """One workload at one concurrency. Rates are those of all requests together, prefill included.
-
-    `rounds` has the completion tokens per second of every repeat and `tokens_per_s` their median; all other figures are
-    over all repeats. `draft_tokens` are those of one step: 0 if none was made; `None`, as the acceptance, if the engine
-    does not report them. `speedup` is the ratio of `tokens_per_s` to that without speculative decoding, if both were
-    measured.
-    """
+class Row(Documented):
+    """One workload at one concurrency. Rates are those of all requests together, prompts included."""
 
     workload: str
-    concurrency: int
-    speculation: Speculation
-    draft_tokens: int | None
-    tokens_per_s: float
-    rounds: tuple[float, ...]
-    speedup: float | None
-    requests: int
-    failed: int
+    """Name of the workload."""
+    concurrency: Positive
+    """Requests at the same time."""
+    speculation: Hidden[Speculation]
+    draft_tokens: Count | None
+    """Draft tokens of one step, rounded; 0 if none were drafted, null if the engine does not report them."""
+    tokens_per_s: Rate
+    """Completion tokens per second: the median of `rounds`."""
+    rounds: tuple[Rate, ...]
+    """Completion tokens per second of each repeat."""
+    speedup: Ratio | None
+    """`tokens_per_s` divided by that without speculative decoding; null if both were not measured."""
+    requests: Count
+    """Requests that were answered."""
+    failed: Count
+    """Requests that failed."""
     problem: str
-    duration_s: float
-    requests_per_s: float
-    input_tokens: int
-    output_tokens: int
+    """Why the first of them failed; empty if none did."""
+    duration_s: Seconds
+    """Seconds of all repeats together."""
+    requests_per_s: Rate
+    """Answered requests per second."""
+    input_tokens: Count
+    """Tokens of all prompts."""
+    output_tokens: Count
+    """Tokens of all answers."""
     ttft_ms: Spread | None
+    """Time to the first token, in milliseconds; null if no request was answered."""
     tpot_ms: Spread | None
+    """Time per further token of a request, in milliseconds; null if no answer has two tokens."""
     itl_ms: Spread | None
-    acceptance_length: float | None
-    acceptance_by_position: tuple[float, ...]
+    """Time between chunks of an answer, which can have several tokens, in milliseconds; null if there was one chunk."""
+    acceptance_length: AcceptanceLength | None
+    """Mean tokens per step, the target's own token included; null if nothing was drafted or counted."""
+    acceptance_by_position: tuple[Share, ...]
+    """Share of drafts whose token at each position was accepted, the first position first."""
     counted: SpecCounters | None
+    """The engine's own counters; null if it has none."""
 
-    def document(self) -> dict[str, object]:
-        """The row for `--json`, where `drafter` and `mtp` say how its drafts were made."""
-        row = asdict(self)
-        del row["speculation"]
-        return row | {"drafter": DRAFTER[self.speculation], "mtp": self.speculation == "mtp"}
+    @property
+    @shown
+    def drafter(self) -> bool | None:
+        """Whether tokens are drafted, by a drafter or by the target's MTP head; null if that is unknown."""
+        return DRAFTER[self.speculation]
+
+    @property
+    @shown
+    def mtp(self) -> bool:
+        """Whether the target's MTP head drafts them."""
+        return self.speculation == "mtp"
 
 
 def at_concurrency(count: int) -> str:
@@ -204,28 +244,33 @@ LIKE = {
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A published row, and ours of the most similar workload at the same concurrency. Rates in tokens/s in total.
-
-    `ours_draft_tokens` may differ from theirs. Values that were not measured or not published are `None`.
-    """
+class Beside(Documented):
+    """A published measurement, beside the most similar one of this run. Rates are tokens/s of all requests together."""
 
     workload: str
-    concurrency: int
-    draft_tokens: int
-    plain: float | None
-    dflash: float
-    acceptance_length: float | None
+    """The published workload."""
+    concurrency: Positive
+    """Requests at the same time, in both."""
+    draft_tokens: Positive
+    """Published: draft tokens of one step."""
+    plain: Rate | None
+    """Published: tokens/s without speculative decoding; null if it was not published."""
+    dflash: Rate
+    """Published: tokens/s with the drafter."""
+    acceptance_length: AcceptanceLength | None
+    """Published: tokens per step; null if it was not published."""
     source: str
+    """Who published it."""
     ours_workload: str
-    ours_draft_tokens: int | None
-    ours_plain: float | None
-    ours_dflash: float | None
-    ours_acceptance_length: float | None
-
-    def document(self) -> dict[str, object]:
-        """The row for `--json`."""
-        return asdict(self)
+    """Here: the most similar workload."""
+    ours_draft_tokens: Count | None
+    """Here: draft tokens of one step; null if it was not measured."""
+    ours_plain: Rate | None
+    """Here: tokens/s without speculative decoding; null if it was not measured."""
+    ours_dflash: Rate | None
+    """Here: tokens/s with the drafter; null if it was not measured."""
+    ours_acceptance_length: AcceptanceLength | None
+    """Here: tokens per step; null if it was not measured."""
 
 
 def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
+from dflash_deploy.document import Documented, Positive
 from dflash_deploy.errors import BadInput, FileRefused, HubUnreachable
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.files import MIB, read_argument, read_text, shown
@@ -197,9 +198,21 @@ def _named(name: str, pair: ModelPair | None) -> Workload:
     )
 
 
-def described(workloads: Sequence[Workload]) -> list[Mapping[str, object]]:
-    """Name and source of each, for the report."""
-    return [{"name": one.name, "source": one.source, "prompts": len(one.questions)} for one in workloads]
+@dataclass(frozen=True)
+class DescribedWorkload(Documented):
+    """A set of prompts."""
+
+    name: str
+    """Name of the workload."""
+    source: str
+    """Where the prompts come from."""
+    prompts: Positive
+    """Number of prompts."""
+
+
+def described(workloads: Sequence[Workload]) -> list[DescribedWorkload]:
+    """Name, source and size of each, for the report."""
+    return [DescribedWorkload(one.name, one.source, len(one.questions)) for one in workloads]
 
 
 VIEWER = "https://datasets-server.huggingface.co"

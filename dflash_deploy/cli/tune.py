@@ -104,6 +104,7 @@ def tune(
 
 def _planned(experiment: Experiment) -> Report:
     """What would be measured, and about how long it would take."""
+    from dflash_deploy.bench.workload import described
     from dflash_deploy.operations.tune import estimated
 
     workload, sweep = experiment.sweep.workloads[0], experiment.sweep
@@ -112,7 +113,7 @@ def _planned(experiment: Experiment) -> Report:
     after = f", each after {sweep.context:,} tokens of a conversation" if sweep.context else ""
     restarts = len(steps) + 1
     data = {
-        "workload": {"name": workload.name, "source": workload.source, "prompts": len(workload.questions)},
+        "workload": described(sweep.workloads)[0],
         "concurrency": sweep.concurrency,
         "repeats": sweep.repeats,
         "context": sweep.context,

@@ -20,7 +20,7 @@ from dflash_deploy.bench.page import page
 from dflash_deploy.bench.share import SharedMachine, SharedResult, machine_of
 from dflash_deploy.bench.share import share as share_result
 from dflash_deploy.bench.sweep import Sweep, run_sweep, with_speedups
-from dflash_deploy.bench.workload import Limits, choose, described
+from dflash_deploy.bench.workload import DescribedWorkload, Limits, choose, described
 from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
@@ -29,6 +29,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, check_output, write_atomically, write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.host.gpu import read_gpus
@@ -421,15 +422,15 @@ class Benchmark:
     published: tuple[Beside, ...]
     failure: BenchmarkMissed | None
     measured: Mapping[str, object]
-    workloads: Sequence[Mapping[str, object]]
+    workloads: Sequence[DescribedWorkload]
 
     def document(self) -> dict[str, object]:
         """The `data` of `bench --json`."""
         return {
             "measured": self.measured,
-            "workloads": self.workloads,
-            "rows": [row.document() for row in self.rows],
-            "published": [row.document() for row in self.published],
+            "workloads": as_document(self.workloads),
+            "rows": as_document(self.rows),
+            "published": as_document(self.published),
         }
 
 

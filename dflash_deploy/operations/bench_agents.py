@@ -53,8 +53,8 @@ class AgentsBenchmark:
         """The `data` of `bench --agents --json`."""
         return {
             "measured": self.measured,
-            "turns": [one.document() for one in self.turns],
-            "contexts": [one.document() for one in self.contexts],
+            "turns": as_document(self.turns),
+            "contexts": as_document(self.contexts),
             "verdicts": list(self.verdicts),
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import as_document
 from dflash_deploy.operations import bench
 from dflash_deploy.operations.bench import LIMITS, plain_speed
 from dflash_deploy.operations.document import SCHEMA
@@ -122,7 +123,8 @@ class Tuned:
 
     def document(self) -> dict[str, object]:
         """The `data` of `tune --json`."""
-        return _document(self.experiment, self.outcome) | {"changes": self.changes, "written": self.written}
+        found: dict[str, object] = as_document(_document(self.experiment, self.outcome))
+        return found | {"changes": self.changes, "written": self.written}
 
 
 def never(tuned: Tuned) -> bool:
@@ -193,7 +195,7 @@ def _last_pace(deployment: Deployment) -> Pace | None:
 
 
 def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
-    verdict, sweep = outcome.verdict, experiment.sweep
+    sweep = experiment.sweep
     with endpoint_of(experiment.deployment, experiment.plan) as endpoint:
         description = bench.described_target(experiment.plan, endpoint.model)
     return {
@@ -208,15 +210,15 @@ def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
             "seconds_of_starts": outcome.starts,
         },
         "workloads": described(sweep.workloads),
-        "points": [point.document() for point in outcome.model.points],
+        "points": outcome.model.points,
         "lengths": outcome.model.lengths,
-        "steps": [{"streams": streams} | asdict(line) for streams, line in outcome.model.lines.items()],
-        "options": [option.document() for option in outcome.options],
-        "head": None if outcome.head is None else outcome.head.document(),
-        "best": outcome.best.document(),
-        "tried": [one.document() for one in outcome.tried],
-        "verdict": None if verdict is None else asdict(verdict) | {"wins": verdict.wins},
-        "proposal": None if outcome.proposal is None else outcome.proposal.document(),
+        "steps": tuple(outcome.model.lines.values()),
+        "options": outcome.options,
+        "head": outcome.head,
+        "best": outcome.best,
+        "tried": outcome.tried,
+        "verdict": outcome.verdict,
+        "proposal": outcome.proposal,
     }
 
 

@@ -9,13 +9,13 @@ from functools import cache
 from inspect import cleandoc, getsource
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassField, DataclassSchema
 
-from dflash_deploy.document import CommandData
+from dflash_deploy.document import CommandData, shown_of
 from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.plan.result import Finding
 from dflash_deploy.schemas.common import ErrorData
@@ -68,6 +68,11 @@ class _Generate(GenerateJsonSchema):
             for name, text in _docstrings(kind):
                 if name in found["properties"]:
                     found["properties"][name].setdefault("description", text)
+        for name, getter in shown_of(schema["cls"]).items():
+            adapter = TypeAdapter[Any](get_type_hints(getter, include_extras=True)["return"])
+            described = {"description": cleandoc(getter.__doc__ or "")}
+            found["properties"][name] = self.generate_inner(adapter.core_schema) | described
+            found.setdefault("required", []).append(name)
         return found
 
 

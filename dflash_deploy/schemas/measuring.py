@@ -7,13 +7,12 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 
 from dflash_deploy.bench.agent_figures import Stage
+from dflash_deploy.bench.figures import Beside, Row
+from dflash_deploy.bench.workload import DescribedWorkload
 from dflash_deploy.checks.soak import SoakSample
+from dflash_deploy.document import AcceptanceLength, Positive, Rate
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds, Share
-
-Milliseconds = Annotated[float, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Ratio = Annotated[float, Field(ge=0)]
+from dflash_deploy.schemas.common import CheckData, DocumentedDict
 
 
 class TestData(DocumentedDict):
@@ -89,135 +88,14 @@ class AgentsData(DocumentedDict):
     """What the figures mean, one line each."""
 
 
-class WorkloadData(DocumentedDict):
-    """A set of prompts."""
-
-    name: str
-    """Name of the workload."""
-    source: str
-    """Where the prompts come from."""
-    prompts: Positive
-    """Number of prompts."""
-
-
-class SpreadData(DocumentedDict):
-    """The distribution of a time, in milliseconds."""
-
-    mean: Milliseconds
-    """Mean."""
-    min: Milliseconds
-    """Minimum."""
-    p25: Milliseconds
-    """25th percentile."""
-    p50: Milliseconds
-    """Median."""
-    p75: Milliseconds
-    """75th percentile."""
-    p95: Milliseconds
-    """95th percentile."""
-    p99: Milliseconds
-    """99th percentile."""
-    max: Milliseconds
-    """Maximum."""
-
-
-class CountedData(DocumentedDict):
-    """The engine's own counters during the measurement."""
-
-    drafts: Count
-    """Steps for which tokens were drafted."""
-    draft_tokens: Count
-    """Tokens that were drafted."""
-    accepted_tokens: Count
-    """Drafted tokens that the target accepted."""
-    accepted_by_position: list[Count]
-    """Accepted tokens by position in the draft, the first position first; empty if the engine has no such counters."""
-
-
-class RowData(DocumentedDict):
-    """One workload at one concurrency. Rates are those of all requests together, prompts included."""
-
-    workload: str
-    """Name of the workload."""
-    concurrency: Positive
-    """Requests at the same time."""
-    drafter: bool | None
-    """Whether tokens are drafted, by a drafter or by the target's MTP head; null if that is unknown."""
-    mtp: bool
-    """Whether the target's MTP head drafts them."""
-    draft_tokens: Count | None
-    """Draft tokens of one step, rounded; 0 if none were drafted, null if the engine does not report them."""
-    tokens_per_s: Rate
-    """Completion tokens per second: the median of `rounds`."""
-    rounds: list[Rate]
-    """Completion tokens per second of each repeat."""
-    speedup: Ratio | None
-    """`tokens_per_s` divided by that without speculative decoding; null if both were not measured."""
-    requests: Count
-    """Requests that were answered."""
-    failed: Count
-    """Requests that failed."""
-    problem: str
-    """Why the first of them failed; empty if none did."""
-    duration_s: Seconds
-    """Seconds of all repeats together."""
-    requests_per_s: Rate
-    """Answered requests per second."""
-    input_tokens: Count
-    """Tokens of all prompts."""
-    output_tokens: Count
-    """Tokens of all answers."""
-    ttft_ms: SpreadData | None
-    """Time to the first token, in milliseconds; null if no request was answered."""
-    tpot_ms: SpreadData | None
-    """Time per further token of a request, in milliseconds; null if no answer has two tokens."""
-    itl_ms: SpreadData | None
-    """Time between chunks of an answer, which can have several tokens, in milliseconds; null if there was one chunk."""
-    acceptance_length: AcceptanceLength | None
-    """Mean tokens per step, the target's own token included; null if nothing was drafted or counted."""
-    acceptance_by_position: list[Share]
-    """Share of drafts whose token at each position was accepted, the first position first."""
-    counted: CountedData | None
-    """The engine's own counters; null if it has none."""
-
-
-class BesideData(DocumentedDict):
-    """A published measurement, beside the most similar one of this run. Rates are tokens/s of all requests together."""
-
-    workload: str
-    """The published workload."""
-    concurrency: Positive
-    """Requests at the same time, in both."""
-    draft_tokens: Positive
-    """Published: draft tokens of one step."""
-    plain: Rate | None
-    """Published: tokens/s without speculative decoding; null if it was not published."""
-    dflash: Rate
-    """Published: tokens/s with the drafter."""
-    acceptance_length: AcceptanceLength | None
-    """Published: tokens per step; null if it was not published."""
-    source: str
-    """Who published it."""
-    ours_workload: str
-    """Here: the most similar workload."""
-    ours_draft_tokens: Count | None
-    """Here: draft tokens of one step; null if it was not measured."""
-    ours_plain: Rate | None
-    """Here: tokens/s without speculative decoding; null if it was not measured."""
-    ours_dflash: Rate | None
-    """Here: tokens/s with the drafter; null if it was not measured."""
-    ours_acceptance_length: AcceptanceLength | None
-    """Here: tokens per step; null if it was not measured."""
-
-
 class BenchData(DocumentedDict):
     """The result of `bench`. `--save` writes the same `data`."""
 
     measured: BenchMeasuredData
     """What was measured, and how."""
-    workloads: list[WorkloadData]
+    workloads: list[DescribedWorkload]
     """The workloads."""
-    rows: list[RowData]
+    rows: list[Row]
     """One row for each workload, concurrency and way of decoding."""
-    published: list[BesideData]
+    published: list[Beside]
     """Published measurements for the same hardware and models; empty if the catalog has none to compare."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
+from dflash_deploy.document import Count, Documented, Keywords, Rate, Ratio, shown
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.tuning.experiment import mtp_head, title_of, title_of_head
 from dflash_deploy.tuning.model import Model
@@ -18,25 +19,25 @@ NOISE = 0.02
 NO_HEADS: Mapping[int, Sequence[float]] = {}
 
 Kind = Literal["off", "fixed", "mtp", "schedule"]
-Ranges = tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True)
-class Option:
-    """Settings that might be proposed, and their predicted tokens/s by concurrency, in rising order.
-
-    `draft_tokens` are the most that a step makes, 0 without a drafter. `ranges` are those of DFLASH_SPEC_SCHEDULE.
-    Options of the kind `mtp` use the target's MTP head, and were measured.
-    """
+class Option(Documented):
+    """Settings that can be proposed, with their predicted speed. Those of the kind `mtp` were measured."""
 
     kind: Kind
-    draft_tokens: int
-    rates: tuple[float, ...]
-    ranges: Ranges = ()
+    """`off`: no drafter. `fixed`: one number of draft tokens. `mtp`: the MTP head. `schedule`: by concurrency."""
+    draft_tokens: Count
+    """Most draft tokens of one step; 0 without the drafter."""
+    rates: tuple[Rate, ...]
+    """Predicted tokens per second by concurrency, in rising order."""
+    ranges: tuple[Annotated[tuple[Count, ...], Keywords(minItems=3, maxItems=3)], ...] = ()
+    """The schedule: lowest concurrency, highest concurrency, draft tokens. Empty if there is none."""
 
     @property
+    @shown
     def title(self) -> str:
-        """The option in words."""
+        """The option in words. The text may change."""
         if self.kind == "off":
             return "no drafter"
         if self.kind == "mtp":
@@ -51,8 +52,9 @@ class Option:
         )
 
     @property
+    @shown
     def settings(self) -> dict[str, str]:
-        """The lines of `.env` that make it so."""
+        """The lines of `.env` for it, by name."""
         if self.kind == "off":
             return {Settings.dflash_drafter.name: "off"}
         if self.kind == "mtp":
@@ -63,13 +65,10 @@ class Option:
         }
 
     @property
-    def score(self) -> float:
-        """The geometric mean of its tokens/s: every concurrency has the same weight."""
+    @shown
+    def score(self) -> Rate:
+        """Geometric mean of `rates`."""
         return statistics.geometric_mean(self.rates)
-
-    def document(self) -> dict[str, object]:
-        """The option for `--json`."""
-        return asdict(self) | {"title": self.title, "settings": self.settings, "score": self.score}
 
 
 def options(
@@ -118,30 +117,30 @@ def passed_over(found: Sequence[Option], chosen: Option) -> Option | None:
 
 
 @dataclass(frozen=True)
-class HeadComparison:
-    """The best setting of the MTP head beside the best one of the drafter, both in words.
-
-    `gain` is the geometric mean of the ratios of their tokens/s, `least` the smallest ratio, `most` the largest.
-    """
+class HeadComparison(Documented):
+    """The best setting of the target's MTP head, compared with the best one of the drafter."""
 
     head: str
+    """The setting of the MTP head, in words. The text may change."""
     drafter: str
-    gain: float
-    least: float
-    most: float
-
-    def document(self) -> dict[str, object]:
-        """The comparison for `--json`."""
-        return asdict(self) | {"better": self.better, "sentence": self.sentence}
+    """The setting of the drafter, in words. The text may change."""
+    gain: Ratio
+    """Geometric mean, over the concurrencies, of the tokens/s of the MTP head divided by those of the drafter."""
+    least: Ratio
+    """The smallest of these ratios."""
+    most: Ratio
+    """The largest of these ratios."""
 
     @property
+    @shown
     def better(self) -> bool:
-        """Whether the head is faster overall by more than noise."""
+        """Whether the MTP head is faster overall by more than noise."""
         return self.gain > 1 + NOISE
 
     @property
+    @shown
     def sentence(self) -> str:
-        """The comparison in words."""
+        """The comparison in words. The text may change."""
         found = "the better choice" if self.better else "not the better choice"
         times = f"{self.gain:.2f} times as fast ({self.least:.2f} to {self.most:.2f} by concurrency)"
         return f"{self.head}: {times} as the drafter with {self.drafter}: {found}"
@@ -166,19 +165,20 @@ def is_nowhere_slower(rates: Iterable[float], than: Iterable[float]) -> bool:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Measured rates of a proposal over those of the present settings.
+class Verdict(Documented):
+    """The measured proposal compared with the present settings."""
 
-    `gain` is the geometric mean of the ratios, `least` the smallest; `noise` is how far two runs of one setting differ.
-    """
-
-    gain: float
-    least: float
-    noise: float = NOISE
+    gain: Ratio
+    """Geometric mean, over the concurrencies, of its tokens/s divided by those of the present settings."""
+    least: Ratio
+    """The smallest of these ratios."""
+    noise: Ratio = NOISE
+    """Share by which two runs of one setting differ."""
 
     @property
+    @shown
     def wins(self) -> bool:
-        """Whether it is faster by more than noise."""
+        """Whether the gain is larger than noise."""
         return self.gain > 1 + self.noise
 
 

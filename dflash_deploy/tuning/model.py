@@ -8,48 +8,54 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import Annotated
 
 from dflash_deploy.bench.figures import Row
+from dflash_deploy.document import AcceptanceLength, Count, Documented, Keywords, Positive, Rate, Seconds, Share, shown
 
 SHORTEST_STEP = 1e-6
 """Shortest step in seconds: a noisy time to the first token must not leave a negative one."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """One setting at one concurrency, `streams`. `draft_tokens` is 0 without the drafter.
+class Point(Documented):
+    """One setting at one concurrency, as measured."""
 
-    `tokens_per_s` is of all requests together, `first_s` the mean time to the first token, `answer_tokens` the mean
-    length of an answer, `length` the mean tokens of a step, `by_position` the acceptance, first position first.
-    """
-
-    draft_tokens: int
-    streams: int
-    tokens_per_s: float
-    first_s: float
-    answer_tokens: float
-    length: float = 1.0
-    by_position: tuple[float, ...] = ()
+    draft_tokens: Count
+    """Draft tokens of one step; 0 without the drafter."""
+    streams: Positive
+    """Concurrency: requests at the same time."""
+    tokens_per_s: Rate
+    """Tokens per second of all requests together."""
+    first_s: Seconds
+    """Mean time to the first token, in seconds."""
+    answer_tokens: Annotated[float, Keywords(exclusiveMinimum=0)]
+    """Mean length of an answer in tokens."""
+    length: AcceptanceLength = 1.0
+    """Mean tokens per step."""
+    by_position: tuple[Share, ...] = ()
+    """Share of drafts whose token at each position was accepted; empty without the drafter."""
 
     @property
-    def step_s(self) -> float:
-        """Seconds of one step, without those of the first token."""
+    @shown
+    def step_s(self) -> Seconds:
+        """Time of one step in seconds, without that of the first token."""
         answer_s = self.streams * self.answer_tokens / self.tokens_per_s
         return max((answer_s - self.first_s) * self.length / self.answer_tokens, SHORTEST_STEP)
 
-    def document(self) -> dict[str, object]:
-        """The point for `--json`."""
-        return asdict(self) | {"step_s": self.step_s}
-
 
 @dataclass(frozen=True)
-class StepTime:
-    """Seconds of a step: `base` with the drafter running but 0 draft tokens, and `each` more for every draft token."""
+class StepTime(Documented):
+    """The time of one step at one concurrency: a line through the measured numbers of draft tokens."""
 
-    base: float
-    each: float
+    streams: Positive
+    """Concurrency: requests at the same time."""
+    base: Seconds
+    """Seconds of a step with the drafter and 0 draft tokens."""
+    each: Seconds
+    """Further seconds for each draft token."""
 
     def at(self, draft_tokens: int) -> float:
         """Seconds of a step with this number of draft tokens."""
@@ -122,7 +128,7 @@ def fitted(points: Iterable[Point]) -> Model:
         points=kept,
         lengths=_lengths([point for point in drafted if point.draft_tokens == most], most),
         lines={
-            streams: _line([(point.draft_tokens, point.step_s) for point in drafted if point.streams == streams])
+            streams: _line(streams, [point for point in drafted if point.streams == streams])
             for streams in sorted({point.streams for point in kept})
         },
     )
@@ -134,12 +140,11 @@ def _lengths(points: Sequence[Point], most: int) -> tuple[float, ...]:
     return tuple(accumulate((statistics.fmean(column) for column in columns), initial=1.0))
 
 
-def _line(times: Sequence[tuple[int, float]]) -> StepTime:
+def _line(streams: int, points: Sequence[Point]) -> StepTime:
     """The least-squares line. A draft token cannot make a step shorter: if noise says so, each costs nothing."""
-    mean = statistics.fmean(seconds for _, seconds in times)
-    if len({draft_tokens for draft_tokens, _ in times}) < 2:
-        return StepTime(mean, 0.0)
-    slope, base = statistics.linear_regression(*zip(*times, strict=True))
-    if slope < 0:
-        return StepTime(mean, 0.0)
-    return StepTime(max(base, SHORTEST_STEP), slope)
+    tokens, seconds = [point.draft_tokens for point in points], [point.step_s for point in points]
+    flat = StepTime(streams, statistics.fmean(seconds), 0.0)
+    if len(set(tokens)) < 2:
+        return flat
+    slope, base = statistics.linear_regression(tokens, seconds)
+    return flat if slope < 0 else StepTime(streams, max(base, SHORTEST_STEP), slope)

@@ -17,6 +17,7 @@ from dflash_deploy.bench.sweep import Sweep, run_sweep
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
@@ -52,21 +53,20 @@ class MeasurementReporter(Protocol):
 
 
 @dataclass(frozen=True)
-class Tried:
-    """The rows of one setting, a row for each concurrency, in rising order."""
+class Tried(Documented):
+    """One setting as measured."""
 
     title: str
+    """The setting in words. The text may change."""
     settings: Mapping[str, str]
+    """The lines of `.env` that were changed for it, by name."""
     rows: tuple[Row, ...]
+    """One row for each concurrency, in rising order."""
 
     @property
     def rates(self) -> tuple[float, ...]:
         """Tokens/s by concurrency."""
         return tuple(row.tokens_per_s for row in self.rows)
-
-    def document(self) -> dict[str, object]:
-        """The rows for `--json`."""
-        return {"title": self.title, "settings": self.settings, "rows": [row.document() for row in self.rows]}
 
 
 @dataclass

@@ -20,12 +20,16 @@ class MetricSample:
 
 @dataclass(frozen=True)
 class SpecCounters:
-    """Totals since the engine started, or between two readings. SGLang has no counts by position."""
+    """The engine's own counters since it started, or between two readings. SGLang has no counts by position."""
 
     drafts: int = 0
+    """Steps for which tokens were drafted."""
     draft_tokens: int = 0
+    """Tokens that were drafted."""
     accepted_tokens: int = 0
+    """Drafted tokens that the target accepted."""
     accepted_by_position: tuple[int, ...] = ()
+    """Accepted tokens by position in the draft, the first position first; empty if the engine has no such counters."""
 
     def __sub__(self, earlier: SpecCounters) -> SpecCounters:
         if earlier.drafts > self.drafts or len(earlier.accepted_by_position) != len(self.accepted_by_position):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, machine_of, share, shared_rows
+from dflash_deploy.bench.workload import DescribedWorkload
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.host.gpu import Gpu, gpus_of, parse
 from dflash_deploy.intake.documents import parse_document
@@ -42,7 +43,7 @@ def test_no_planted_secret_host_name_path_or_prompt_survives() -> None:
     plan = plan_deployment(RECORDED["cpu"], Choice(profile="cpu", engine="llamacpp", edited=edited), CATALOG)
     told = {"model": everywhere, "endpoint": f"http://{everywhere}", "settings": edited}
     found = tuple(replace(row, workload=everywhere, problem=everywhere) for row in rows())
-    done = Benchmark(found, (), None, told, [{"name": everywhere, "source": everywhere}])
+    done = Benchmark(found, (), None, told, [DescribedWorkload(everywhere, everywhere, 1)])
     text = shared(done, plan, machine_of(h100(), 16), CATALOG).text()
     assert [one for one in [*planted, socket.gethostname()] if one in text] == []
     result = parse_document(text, SharedResult)

@@ -58,7 +58,7 @@ def test_two_numbers_of_draft_tokens_tell_all_others(acceptance: tuple[float, ..
         for streams in (1, 4):
             truth = made(k, streams, _step(k, streams), acceptance).tokens_per_s
             assert model.rate(k, streams) == pytest.approx(truth), (k, streams)
-    assert astuple(model.lines[4]) == pytest.approx((0.014, 0.003))
+    assert astuple(model.lines[4]) == pytest.approx((4, 0.014, 0.003))
 
 
 def test_what_was_measured_counts_more_than_the_model() -> None:
@@ -69,7 +69,7 @@ def test_what_was_measured_counts_more_than_the_model() -> None:
 
 def test_draft_tokens_never_make_a_step_shorter() -> None:
     model = fitted([made(0, 1, 0.01, ()), made(1, 1, 0.02, GOOD), made(7, 1, 0.018, GOOD)])
-    assert astuple(model.lines[1]) == pytest.approx((0.019, 0.0))
+    assert astuple(model.lines[1]) == pytest.approx((1, 0.019, 0.0))
 
 
 def test_a_row_becomes_a_point() -> None:
