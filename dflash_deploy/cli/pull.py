@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,13 +11,10 @@ import typer
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import HERE, Directory, Json, size_of
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import BadInput, FilesMissing
+from dflash_deploy.errors import FilesMissing
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.pull import Pulled
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_RATE = re.compile(r"(?P<count>\d+(?:\.\d+)?)\s*(?P<unit>[kmgKMG]?)(?:[bB](?:/s)?)?")
 
 _NOTHING = Report({"models": []}, ("both models come with dflash-deploy: nothing to fetch",))
 
@@ -36,14 +32,12 @@ def pull(
         Path | None, typer.Option("--to", help="Copy weights and lock to this directory, for an offline machine.")
     ] = None,
     from_: Annotated[Path | None, typer.Option("--from", help="Take weights and lock from this directory.")] = None,
-    max_bandwidth: Annotated[str, typer.Option(help="Limit in bytes a second, such as 20M.")] = "",
     as_json: Json = False,
 ) -> Report:
     """Fetch target and drafter, verified, at the commits of dflash.lock. Interrupted downloads resume."""
     from dflash_deploy.operations.pull import carry, check_files, check_hub
     from dflash_deploy.operations.pull import pull as run_pull
 
-    rate = _rate(max_bandwidth)
     if to is not None or from_ is not None:
         carried = carry(directory, to=to, from_=from_, reporter=terminal())
         return _carried(to, from_) if carried else _NOTHING
@@ -53,7 +47,7 @@ def pull(
     if check:
         moved = check_hub(directory)
         return _NOTHING if moved is None else _moved(moved)
-    done = run_pull(directory, update=update, max_bandwidth=rate, reporter=terminal())
+    done = run_pull(directory, update=update, reporter=terminal())
     return Report(done, _shown(done)) if done.models else _NOTHING
 
 
@@ -85,13 +79,3 @@ def _checked(wrong: dict[str, str]) -> Report:
     count = "1 file differs" if len(wrong) == 1 else f"{len(wrong)} files differ"
     failure = FilesMissing(f"{count} from dflash.lock", hint="`dflash-deploy pull` fetches what differs")
     return Report({"wrong": wrong}, tuple(f"wrong    {path} {why}" for path, why in wrong.items()), failure=failure)
-
-
-def _rate(text: str) -> float:
-    """Bytes a second; 0 for no limit."""
-    if not text:
-        return 0.0
-    found = _RATE.fullmatch(text.strip())
-    if found is None or not float(found["count"]):
-        raise BadInput(f"`{text}` is not a valid --max-bandwidth", hint="bytes a second, such as 20M or 500k")
-    return float(found["count"]) * _UNITS[found["unit"].lower()]

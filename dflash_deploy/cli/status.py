@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, option_of
 from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, seconds_of
-from dflash_deploy.cli.shown import Report
+from dflash_deploy.cli.shown import Report, visible
+from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.status import Answered, EndpointStatus, History, Status
+    from dflash_deploy.startup.watch import Window
 
 LONGEST_PAST = 366 * DAY
 """Seconds."""
@@ -64,11 +67,26 @@ def status(
         return Report(found.document(), tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
-    from dflash_deploy.cli.watch import show_windows
-
     with watch(directory) as watched:
-        show_windows(watched, every, looks)
+        typer.echo(f"{'time':8}  {'state':15}  running  waiting  tokens/s  length  cache")
+        for window in watched.windows(every, looks):
+            typer.echo(visible(watched.redact(_window(window))))
+            if lost_output() is not None:
+                break
     return Report()
+
+
+def _window(window: Window) -> str:
+    """A line of --watch."""
+
+    def figure(value: float | None, form: str) -> str:
+        return "-" if value is None else format(value, form)
+
+    return (
+        f"{datetime.now():%H:%M:%S}  {window.state:15}  {figure(window.running, 'd'):>7}  "
+        f"{figure(window.waiting, 'd'):>7}  {figure(window.tokens_per_second, '.1f'):>8}  "
+        f"{figure(window.acceptance_length, '.2f'):>6}  {figure(window.cache, '.0%'):>5}  {window.remark}"
+    ).rstrip()
 
 
 def _past(past: History, there: str) -> Iterator[str]:

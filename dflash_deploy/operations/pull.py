@@ -73,18 +73,17 @@ class Pulled(Documented):
     """Target and drafter; empty if both come with dflash-deploy."""
 
 
-def pull(directory: Path, *, update: bool = False, max_bandwidth: float = 0.0, reporter: Reporter = SILENT) -> Pulled:
+def pull(directory: Path, *, update: bool = False, reporter: Reporter = SILENT) -> Pulled:
     """Fetch what a deployment lacks and write dflash.lock; interrupted downloads resume.
 
-    `update` moves to the newest commits. `max_bandwidth` is in bytes a second, 0 for no limit. Raises PreflightRefused
-    if target and drafter do not match, DirectoryBusy, and DownloadFailed, among them FilesMissing if HF_HUB_OFFLINE
-    is set.
+    `update` moves to the newest commits. Raises PreflightRefused if target and drafter do not match, DirectoryBusy, and
+    DownloadFailed, among them FilesMissing if HF_HUB_OFFLINE is set.
     """
     deployment, wanted = _wanted(directory)
     if not wanted:
         return Pulled(deployment.directory / LOCK_FILE, ())
     with command_lock(deployment, "pull"):
-        return fetch_missing(deployment, wanted, update=update, max_bandwidth=max_bandwidth, reporter=reporter)
+        return fetch_missing(deployment, wanted, update=update, reporter=reporter)
 
 
 def fetch_missing(
@@ -92,7 +91,6 @@ def fetch_missing(
     wanted: Iterable[RequestedModel],
     *,
     update: bool = False,
-    max_bandwidth: float = 0.0,
     reporter: Reporter,
 ) -> Pulled:
     """What `pull` does, for a caller that holds the deployment and knows what it wants.
@@ -106,7 +104,7 @@ def fetch_missing(
     _refuse_mismatch(deployment, read_hub_metadata(source, wanted, lock))
     write_lock(deployment.directory / LOCK_FILE, lock)
     with reporter.transferring(_size(lock)) as count:
-        options = DownloadOptions(max_bandwidth, count)
+        options = DownloadOptions(count)
         models = tuple(_fetched(source, requested, lock, options) for requested in wanted)
     return Pulled(deployment.directory / LOCK_FILE, models)
 

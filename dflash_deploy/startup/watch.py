@@ -34,8 +34,7 @@ class Reading:
 class Window:
     """What is shown for the window between two samples; `None` if unknown.
 
-    `cache` is the used share of the KV cache, `by_position` the acceptance of each draft token in the window. `remark`
-    is empty if nothing needs attention.
+    `cache` is the used share of the KV cache. `remark` is empty if nothing needs attention.
     """
 
     state: str
@@ -44,7 +43,6 @@ class Window:
     tokens_per_second: float | None = None
     acceptance_length: float | None = None
     cache: float | None = None
-    by_position: tuple[float, ...] = ()
     remark: str = ""
 
 
@@ -73,8 +71,7 @@ class Watch:
             return replace(load, remark=self._restarted(restarted))
         made = now.metrics.generated_tokens - before.metrics.generated_tokens
         drafts = now.metrics.drafts - before.metrics.drafts
-        enough = drafts.drafts >= ENOUGH_DRAFTS
-        length = drafts.acceptance_length if enough else None
+        length = drafts.acceptance_length if drafts.drafts >= ENOUGH_DRAFTS else None
         self._silent = self._silent + 1 if now.metrics.running and made == 0 else 0
         remark = self._decayed(length)
         if self._silent >= SILENT_LOOKS:
@@ -83,7 +80,6 @@ class Watch:
             load,
             tokens_per_second=max(made, 0) / (now.at - before.at),
             acceptance_length=length,
-            by_position=drafts.acceptance_by_position if enough else (),
             remark=remark,
         )
 

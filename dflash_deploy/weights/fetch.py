@@ -6,7 +6,7 @@ prevents concurrent downloads; free disk space is checked first.
 
 Since 1.18, the Hugging Face Hub's client starts an interrupted file from byte 0; this resumes after the last byte. A
 response is accepted only if it has the requested range of the same file: Content-Range and ETag are checked, and
-If-Range is sent. All connections share a limit of bandwidth, and one that is too slow is not kept.
+If-Range is sent. A connection that is too slow is not kept.
 """
 
 from __future__ import annotations
@@ -176,29 +176,10 @@ class TooSlow(TryAgain):
     """Raised when a connection delivers less than SLOWEST bytes a second over a WINDOW."""
 
 
-class Throttle:
-    """Limits all connections together to `rate` bytes per second; 0: no limit."""
-
-    def __init__(self, rate: float = 0.0) -> None:
-        self._rate = rate
-        self._free = time.monotonic()
-        self._guard = threading.Lock()
-
-    def take(self, count: int) -> None:
-        """Wait until `count` more bytes are within the limit."""
-        if not self._rate:
-            return
-        with self._guard:
-            self._free = max(self._free, time.monotonic()) + count / self._rate
-            wait = self._free - time.monotonic()
-        if wait > 0:
-            time.sleep(wait)
-
-
 def fast_enough(body: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the chunks of a body. Raises TooSlow if they drip: a timeout limits only the pause between two of them.
 
-    Only the time spent on waiting for a chunk counts, not that of the bandwidth limit or the disk.
+    Only the time spent on waiting for a chunk counts, not that of the disk.
     """
     waited, size, asked = 0.0, 0, time.monotonic()
     for chunk in body:
@@ -242,25 +223,20 @@ _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 
 @dataclass(frozen=True)
 class DownloadOptions:
-    """How to download: at most `max_bandwidth` bytes per second (0: no limit). `count` gets the size of each chunk.
+    """How to download. `count` gets the size of each chunk. Set `stopped` to end the run from another thread."""
 
-    Set `stopped` to end the run from another thread.
-    """
-
-    max_bandwidth: float = 0.0
     count: Callable[[int], None] = lambda count: None
     stopped: threading.Event = field(default_factory=threading.Event)
 
 
 class Transfer:
-    """What the downloads of one model share: source, model, HTTP client, bandwidth limit."""
+    """What the downloads of one model share: source, model and HTTP client."""
 
     def __init__(self, source: Source, model: LockedModel, client: httpx.Client, options: DownloadOptions) -> None:
         self.source = source
         self.model = model
         self.client = client
         self.options = options
-        self.throttle = Throttle(options.max_bandwidth)
 
 
 class Download:
@@ -417,7 +393,6 @@ class Download:
     def _body(self, answer: httpx.Response, skip: int) -> Iterator[bytes]:
         # as they arrive: a chunk of fixed size would be lost if the connection broke in the middle of it
         for chunk in fast_enough(answer.iter_raw()):
-            self._transfer.throttle.take(len(chunk))
             if skip < len(chunk):
                 yield chunk[skip:]
             skip = max(skip - len(chunk), 0)

@@ -1,9 +1,8 @@
-"""`status --watch`: in a pipe and on a terminal."""
+"""`status --watch`: a line for each window."""
 
 from pathlib import Path
 
 from dflash_deploy.errors import ExitCode
-from tests.cli.test_terminal import on_terminal
 from tests.support.cli import dflash, initialise
 
 
@@ -13,11 +12,3 @@ def test_it_goes_on_looking_as_long_as_it_is_told(tmp_path: Path) -> None:
     assert lines[0].split() == ["time", "state", "running", "waiting", "tokens/s", "length", "cache"]
     assert [line.split()[1] for line in lines[1:]] == ["absent", "absent"]
     assert dflash("status", "--watch", "1", "--json", at=tmp_path).code is ExitCode.USAGE
-
-
-def test_it_is_drawn_over_on_a_terminal(tmp_path: Path) -> None:
-    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
-    output, code = on_terminal("status", "--watch", "1", "--looks", "2", at=tmp_path)
-    assert code == 0
-    assert "absent" in output
-    assert "\x1b[1A" in output

@@ -118,10 +118,6 @@ def test_a_stale_token_has_its_own_next_step_and_does_not_show(box: Box) -> None
     assert "hf_stale_token_of_somebody" not in ran.out + ran.err
 
 
-def test_a_rate_that_is_none_is_a_usage_error(box: Box) -> None:
-    assert box.pull("--max-bandwidth", "fast").code is ExitCode.USAGE
-
-
 def start(box: Box) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dflash_deploy", "pull", "--dir", str(box.directory)],

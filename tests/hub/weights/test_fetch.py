@@ -197,18 +197,6 @@ def test_an_interrupted_slow_download_keeps_its_bytes(hub: Hub, tmp_path: Path) 
     assert hub.sent(SHARD) < SIZE - 200_000
 
 
-def test_the_limit_of_the_bandwidth_is_no_drip(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "WINDOW", 0.1)
-    monkeypatch.setattr(pace, "SLOWEST", 20_000)
-    monkeypatch.setattr(transfer, "FRUITLESS", 1)
-    hub.add("o/small", {"config.json": "{}", SHARD: b"x" * 20_000})
-    # in several chunks, a hundred times as fast as the slowest that is allowed
-    hub.faults(SHARD, Drip(2_000_000))
-    there = resolve(source(hub), "o/small", None)
-    small = LockedModel(there.repo, there.commit, needed(there.files, "target"))
-    assert fetch(source(hub), small, tmp_path / "m", DownloadOptions(max_bandwidth=10_000)).fetched == 2
-
-
 def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Path) -> None:
     hub.faults(SHARD, Flip(1234), forever=True)
     with pytest.raises(DownloadFailed, match="checksum differs"):

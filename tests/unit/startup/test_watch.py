@@ -24,7 +24,7 @@ def test_the_figures_are_those_of_the_window() -> None:
         watch.see(look(10.0, 2050, drafts=205, accepted=705)),
     )
     assert first == Window("running", 1, 2, cache=0.25)
-    assert second == Window("running", 1, 2, 200.0, 7.0, 0.25, (0.5,))
+    assert second == Window("running", 1, 2, 200.0, 7.0, 0.25)
     assert third == Window("running", 1, 2, 10.0, None, 0.25)
 
 
