@@ -8,11 +8,13 @@ only the methods that it looks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
+
+from dflash_deploy.errors import Defect, DeployError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -125,3 +127,35 @@ class CommandData:
     done: tuple[type[Any], ...]
     failed: tuple[type[Any], ...] = ()
     streams: bool = False
+
+
+SCHEMA = 1
+"""Version of the document; a higher one means that a key has changed its meaning or is gone."""
+
+
+def document(
+    command: str, data: object, findings: Iterable[Documented] = (), failure: DeployError | None = None
+) -> dict[str, object]:
+    """The whole document of a command. Secrets in it are not redacted yet."""
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "status": "failed" if failure else "ok",
+        "data": as_document(data),
+        "findings": as_document(list(findings)),
+        "error": failure and _error(failure),
+    }
+
+
+def _error(failure: DeployError) -> dict[str, object]:
+    error: dict[str, object] = {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
+    return error | {"report": failure.report} if isinstance(failure, Defect) else error
+
+
+def redacted(node: object, redact: Callable[[str], str]) -> object:
+    """The same data, every text in it without secrets. JSON escapes some characters: redact before it is written."""
+    if isinstance(node, Mapping):
+        return {key: redacted(value, redact) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [redacted(value, redact) for value in node]
+    return redact(node) if isinstance(node, str) else node

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from dflash_deploy.catalog.computed import computed
 from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
+from dflash_deploy.catalog.log_signs import PhaseMark
 from dflash_deploy.catalog.models import Dialect, Family, ModelPair
-from dflash_deploy.catalog.phases import PhaseMark
 from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_extended, read_packaged
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on

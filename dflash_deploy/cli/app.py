@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "test": (f"{PACKAGE}.test", "Check answers, streaming, vision, the key, limits and drafts."),
     },
     "Use": {
-        "ask": (f"{PACKAGE}.ask", "Ask the model one question, with pictures and files."),
+        "ask": (f"{PACKAGE}.chat", "Ask the model one question, with pictures and files."),
         "chat": (f"{PACKAGE}.chat", "Talk with the model in the terminal."),
         "connect": (f"{PACKAGE}.connect", "Print a client's configuration for this endpoint."),
         "keys": (f"{PACKAGE}.keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),

@@ -1,4 +1,4 @@
-"""`chat`: a conversation in the terminal."""
+"""`ask` and `chat`: one question, or a conversation in the terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from dflash_deploy.cli.ask import Served, System, Url
+import typer
+
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, KeyFile
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, DeployError
 
@@ -25,6 +26,55 @@ if TYPE_CHECKING:
 
     from dflash_deploy.client.talk import EncodedPicture, Message
     from dflash_deploy.operations.ask import AskedEndpoint
+
+Images = Annotated[
+    list[str] | None, typer.Option("--image", "-i", metavar="FILE", help="A picture; - reads standard input.")
+]
+System = Annotated[str, typer.Option(help="The system message, before the question.")]
+Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
+Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
+
+
+@command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" --image photo.jpg'))
+def ask(
+    question: Annotated[str, typer.Argument(help="The question; without it, or as -, standard input.")] = "",
+    directory: Directory = HERE,
+    image: Images = None,
+    file: Annotated[
+        list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="A text to add; - reads standard input.")
+    ] = None,
+    system: System = "",
+    no_thinking: Annotated[bool, typer.Option("--no-thinking", help="Answer at once, if the template can.")] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="Longest answer in tokens.")] = None,
+    url: Url = None,
+    key_file: KeyFile = None,
+    model: Served = "",
+    as_json: Json = False,
+) -> Report:
+    """Ask the model one question, with pictures and files. The answer appears while it is generated.
+
+    In a pipe only the answer goes to standard output. The last line has tokens/s and acceptance length.
+    """
+    from dflash_deploy.cli.answer import Writer, figures_line
+    from dflash_deploy.cli.report import note
+    from dflash_deploy.client.answers import EndpointError
+    from dflash_deploy.client.talk import Talk, user_message
+    from dflash_deploy.operations.ask import asked, failed, question_of, read_image, whole_answer
+
+    text = question_of(question, file or ())
+    images = [read_image(name) for name in image or ()]
+    with asked(directory, url=url, key_file=key_file, model=model) as found:
+        messages = [*([{"role": "system", "content": system}] if system else []), user_message(text, images)]
+        thinking = False if no_thinking else None
+        talk = Talk(found.endpoint, messages, max_tokens=max_tokens, thinking=thinking)
+        try:
+            if as_json:
+                return Report(whole_answer(found, talk))
+            Writer(found.redact).write_all(talk.chunks())
+        except EndpointError as problem:
+            raise failed(problem, found.redact) from None
+        note(figures_line(talk.figures(), found.plain))
+        return Report()
 
 
 @command(examples=("chat", 'chat --system "Answer in one sentence."'))

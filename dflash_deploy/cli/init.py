@@ -1,19 +1,28 @@
-"""`init`: choose settings for a machine and write them down."""
+"""`init`: choose settings for a machine and write them down; on a terminal, ask at most six questions first.
+
+Each question has a default that Enter accepts.
+"""
 
 from __future__ import annotations
 
+import select
 import shlex
-from collections.abc import Iterator
-from contextlib import suppress
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shutil import get_terminal_size
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.foreign import From, recipe_lines
 from dflash_deploy.cli.options import (
     HERE,
+    LARGEST_PORT,
     Drafter,
     Engine,
     Goal,
@@ -28,20 +37,22 @@ from dflash_deploy.cli.options import (
     Replicas,
     Runtime,
     Streams,
-    ask,
     deployments,
     is_asked_on_terminal,
+    machine_line,
 )
-from dflash_deploy.cli.planned import evidence_of, model_lines
-from dflash_deploy.cli.recipes import faster_line
+from dflash_deploy.cli.planned import From, evidence_of, faster_line, model_lines, offer_lines, taken_over
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import BadInput, UnknownProfile
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.foreign import ForeignPlan
-    from dflash_deploy.operations.plan import Created
+    from dflash_deploy.operations.plan import Created, Offer
     from dflash_deploy.plan.result import Choice, Plan
+    from dflash_deploy.serve.settings import Goal as GoalName
+
+T = TypeVar("T")
 
 
 Domain = Annotated[
@@ -119,10 +130,10 @@ def init(
         choice = ask(chosen)
     theirs = _taken_over(from_, choice)
     if theirs is not None and theirs.failure is not None:
-        return Report(theirs, tuple(recipe_lines(theirs)), failure=theirs.failure)
+        return Report(theirs, tuple(taken_over(theirs)), failure=theirs.failure)
     created = run_init(chosen, theirs.choice if theirs else choice, force=force)
     plan = created.plan
-    shown = (*(recipe_lines(theirs) if theirs else ()), *_created(created, choice, here=chosen is not None))
+    shown = (*(taken_over(theirs) if theirs else ()), *_created(created, choice, here=chosen is not None))
     findings = (*plan.errors, *(finding for finding in plan.findings if finding not in plan.errors))
     data = created.document() | {"recipe": theirs}
     return Report(data, shown, findings, findings_first=bool(plan.errors))
@@ -222,3 +233,114 @@ def _other_machines(plan: Plan) -> list[str]:
     master = plan.settings.master_addr
     command = f"dflash-deploy init --profile {plan.profile.name} --node-rank 1 --master-addr {master}"
     return [f"         on the other machine: {command}", "         then `up` there first, and `up` here after it"]
+
+
+USES = ("chat", "coding", "vision")
+"""What a deployment is for: `coding` gets a long context, `vision` only models that read images."""
+
+
+def ask(directory: Path | None) -> Choice:
+    """Show this machine, and ask for profile, use, recipe, directory of the weights, port and runtime.
+
+    Questions with one answer are left out. Raises BadInput if the directory is a deployment already, and what planning
+    raises.
+    """
+    from dflash_deploy.operations.plan import offer
+    from dflash_deploy.plan.result import Choice
+
+    offered = offer(directory)
+    _say(f"This machine: {machine_line(offered.facts)}. Enter accepts a default, ? shows the answers.")
+    names = tuple(offered.catalog.profiles)
+    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered), names)
+    use = _asked("Use (chat, coding or vision)", USES[0], _one_of(USES, "use"), USES)
+    recipe = _recipe(offered, profile, use)
+    plan = offered.plan(profile, recipe)
+    if use == "vision" and not plan.pair.sees:
+        _say(f"No recipe or model of {profile} reads images: `dflash-deploy models list` marks those that do.")
+    models = Path("~/models")
+    if plan.pair.target.repo:
+        models = _asked("Directory for the weights", str(models), Path)
+    port = _asked("Port", str(offered.free_port(plan)), _port)
+    runtimes = offered.runtimes(plan)
+    runtime = None
+    if len(runtimes) > 1:
+        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"), runtimes)
+        runtime = next(one for one in runtimes if one == wanted)
+    goal: GoalName | None = "coding" if use == "coding" else None
+    return Choice(profile=profile, recipe=recipe, goal=goal, models_dir=models, port=port, runtime=runtime)
+
+
+def _recipe(offered: Offer, profile: str, use: str) -> str | None:
+    """The chosen recipe; `None`, without a question, if fewer than two of the profile suit the use."""
+    recipes = [one for one in offered.recipes(profile) if one.pair.sees or use != "vision"]
+    if len(recipes) < 2:
+        return recipes[0].recipe.name if recipes and not recipes[0].recipe.default else None
+    names = [one.recipe.name for one in recipes]
+    for line in offer_lines(recipes, profile):
+        _say(line, indent=6)
+    default = next((one.recipe.name for one in recipes if one.recipe.default), names[0])
+    return _asked("Recipe", default, _one_of(names, "recipe"), names)
+
+
+def _say(line: str, indent: int = 0) -> None:
+    """A line on standard error, in the width of the terminal."""
+    width = get_terminal_size().columns
+    typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)), err=True)
+
+
+def _asked(text: str, default: str, read: Callable[[str], T], answers: Sequence[str] = ()) -> T:
+    """Ask until there is an answer that `read` accepts; an empty one is `default`, if there is one."""
+    while True:
+        typer.echo(f"{text}{f' [{default}]' if default else ''}: ", nl=False, err=True)
+        given = _line() or default
+        if given.strip() == "?" and answers:
+            _say(f"  {', '.join(answers)}", indent=2)
+            continue
+        try:
+            if given:
+                return read(given)
+        except typer.BadParameter as problem:
+            _say(f"Error: {problem.message}")
+
+
+def _line() -> str:
+    """Read a line from the terminal. Raises typer.Abort at the end of input.
+
+    `input` and `readline` do not see a Ctrl-C that comes just before they read: Python has noted the signal, and acts
+    on it when the read returns. So a signal also ends the wait for the line, whenever it comes.
+    """
+    with ExitStack() as ends:
+        signals, wake = map(ends.enter_context, socket.socketpair())
+        wake.setblocking(False)
+        ends.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
+        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
+            signals.recv(1)
+        line = sys.stdin.readline()
+    if not line:
+        raise typer.Abort
+    return line.rstrip("\n")
+
+
+def _profile_of(offered: Offer) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        try:
+            return offered.catalog.profile(text.strip()).name
+        except UnknownProfile as problem:
+            raise typer.BadParameter(f"{problem.message}; {problem.hint}") from None
+
+    return read
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= LARGEST_PORT:
+        return int(text)
+    raise typer.BadParameter(f"`{text}` is not a valid port (1-{LARGEST_PORT})")
+
+
+def _one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.strip() in names:
+            return text.strip()
+        raise typer.BadParameter(f"`{text}` is not a valid {what} ({', '.join(names)})")
+
+    return read

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.foreign import recipe_lines
 from dflash_deploy.cli.options import HERE, Directory, Json, Profile, Replica, engines
+from dflash_deploy.cli.planned import taken_over
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
@@ -120,7 +120,7 @@ def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
     found = plan_from(recipe_text(source), Choice(profile=profile, engine=engine))
     problem = [f"plan     none: {found.failure.message}", f"         {found.failure.hint}"] if found.failure else []
     findings = found.plan.findings if found.plan else ()
-    return Report(found, (*recipe_lines(found), *problem), findings)
+    return Report(found, (*taken_over(found), *problem), findings)
 
 
 def _shown(found: ExplainedLog) -> Iterator[str]:

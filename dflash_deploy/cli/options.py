@@ -1,38 +1,27 @@
-"""Options and arguments that several commands share, how their values are read, and the questions of `init`.
+"""Options and arguments that several commands share, and how their values are read.
 
 The options include what `bench`, `tune` and `test` measure, how, and beside what, and the name, scope and limits of an
-API key. Shells complete names of the catalog, checks, clients and deployments; an error completes nothing. `init` asks
-at most six questions on a terminal, each with a default that Enter accepts. Values are numbers with commas between,
-durations such as `30m`, `2h` or `1d`, and sizes with their units.
+API key. Shells complete names of the catalog, checks, clients and deployments; an error completes nothing. Values are
+numbers with commas between, durations such as `30m`, `2h` or `1d`, and sizes with their units.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import select
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dflash_deploy.cli.recipes import offer_lines
-from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
+from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 
 if TYPE_CHECKING:
     from dflash_deploy.host.machine import HostFacts
-    from dflash_deploy.operations.plan import Offer
-    from dflash_deploy.plan.result import Choice
-    from dflash_deploy.serve.settings import Goal as GoalName
 
 
 # --- what is measured
@@ -246,125 +235,12 @@ Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link 
 Replica = Annotated[int | None, typer.Option("--replica", min=1, help="Only this one of several engines, from 1.")]
 
 
-T = TypeVar("T")
-
 LARGEST_PORT = 65535
 
 
 def is_asked_on_terminal() -> bool:
     """Whether a person can see a question and answer it."""
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-
-
-USES = ("chat", "coding", "vision")
-"""What a deployment is for: `coding` gets a long context, `vision` only models that read images."""
-
-
-def ask(directory: Path | None) -> Choice:
-    """Show this machine, and ask for profile, use, recipe, directory of the weights, port and runtime.
-
-    Questions with one answer are left out. Raises BadInput if the directory is a deployment already, and what planning
-    raises.
-    """
-    from dflash_deploy.operations.plan import offer
-    from dflash_deploy.plan.result import Choice
-
-    offered = offer(directory)
-    _say(f"This machine: {machine_line(offered.facts)}. Enter accepts a default, ? shows the answers.")
-    names = tuple(offered.catalog.profiles)
-    profile = _asked("Hardware profile", offered.fitting or "", _profile_of(offered), names)
-    use = _asked("Use (chat, coding or vision)", USES[0], _one_of(USES, "use"), USES)
-    recipe = _recipe(offered, profile, use)
-    plan = offered.plan(profile, recipe)
-    if use == "vision" and not plan.pair.sees:
-        _say(f"No recipe or model of {profile} reads images: `dflash-deploy models list` marks those that do.")
-    models = Path("~/models")
-    if plan.pair.target.repo:
-        models = _asked("Directory for the weights", str(models), Path)
-    port = _asked("Port", str(offered.free_port(plan)), _port)
-    runtimes = offered.runtimes(plan)
-    runtime = None
-    if len(runtimes) > 1:
-        wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"), runtimes)
-        runtime = next(one for one in runtimes if one == wanted)
-    goal: GoalName | None = "coding" if use == "coding" else None
-    return Choice(profile=profile, recipe=recipe, goal=goal, models_dir=models, port=port, runtime=runtime)
-
-
-def _recipe(offered: Offer, profile: str, use: str) -> str | None:
-    """The chosen recipe; `None`, without a question, if fewer than two of the profile suit the use."""
-    recipes = [one for one in offered.recipes(profile) if one.pair.sees or use != "vision"]
-    if len(recipes) < 2:
-        return recipes[0].recipe.name if recipes and not recipes[0].recipe.default else None
-    names = [one.recipe.name for one in recipes]
-    for line in offer_lines(recipes, profile):
-        _say(line, indent=6)
-    default = next((one.recipe.name for one in recipes if one.recipe.default), names[0])
-    return _asked("Recipe", default, _one_of(names, "recipe"), names)
-
-
-def _say(line: str, indent: int = 0) -> None:
-    """A line on standard error, in the width of the terminal."""
-    width = get_terminal_size().columns
-    typer.echo("\n".join(wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)), err=True)
-
-
-def _asked(text: str, default: str, read: Callable[[str], T], answers: Sequence[str] = ()) -> T:
-    """Ask until there is an answer that `read` accepts; an empty one is `default`, if there is one."""
-    while True:
-        typer.echo(f"{text}{f' [{default}]' if default else ''}: ", nl=False, err=True)
-        given = _line() or default
-        if given.strip() == "?" and answers:
-            _say(f"  {', '.join(answers)}", indent=2)
-            continue
-        try:
-            if given:
-                return read(given)
-        except typer.BadParameter as problem:
-            _say(f"Error: {problem.message}")
-
-
-def _line() -> str:
-    """Read a line from the terminal. Raises typer.Abort at the end of input.
-
-    `input` and `readline` do not see a Ctrl-C that comes just before they read: Python has noted the signal, and acts
-    on it when the read returns. So a signal also ends the wait for the line, whenever it comes.
-    """
-    with ExitStack() as ends:
-        signals, wake = map(ends.enter_context, socket.socketpair())
-        wake.setblocking(False)
-        ends.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
-        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
-            signals.recv(1)
-        line = sys.stdin.readline()
-    if not line:
-        raise typer.Abort
-    return line.rstrip("\n")
-
-
-def _profile_of(offered: Offer) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        try:
-            return offered.catalog.profile(text.strip()).name
-        except UnknownProfile as problem:
-            raise typer.BadParameter(f"{problem.message}; {problem.hint}") from None
-
-    return read
-
-
-def _port(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= LARGEST_PORT:
-        return int(text)
-    raise typer.BadParameter(f"`{text}` is not a valid port (1-{LARGEST_PORT})")
-
-
-def _one_of(names: Sequence[str], what: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text.strip() in names:
-            return text.strip()
-        raise typer.BadParameter(f"`{text}` is not a valid {what} ({', '.join(names)})")
-
-    return read
 
 
 MOST_CONCURRENT = 4096

@@ -1,13 +1,21 @@
-"""Lines about a plan that several commands show: its evidence, its models, and whether it would be refused."""
+"""Lines about plans, recipes of profiles and recipes of others that several commands show."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dflash_deploy.cli.options import size_of
+from dflash_deploy.cli.shown import Grid, Shown
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from dflash_deploy.catalog.hardware import Recipe
+    from dflash_deploy.catalog.recipes import Offered
+    from dflash_deploy.operations.foreign import ForeignPlan
     from dflash_deploy.plan.result import Plan
 
 
@@ -51,3 +59,87 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     if pair.drafter.absent and not plan.speculating:
         notice = (*notice, "         no draft model is known for it: it decodes without drafts")
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"
+
+
+MOST_SHOWN = 3
+"""Recipes that `init` shows."""
+
+
+def summary(one: Offered) -> str:
+    """Published speed at concurrency 1, safety alignment, what it reads, evidence."""
+    reads = "text and images" if one.pair.sees else "text only"
+    alignment = "safety alignment" if one.pair.target.aligned else "no safety alignment"
+    answers = ("answers can change",) if one.changes_answers else ()
+    return ", ".join((speed(one.at_one), alignment, reads, *answers, one.recipe.evidence.state))
+
+
+def speed(values: Sequence[float]) -> str:
+    """From the lowest to the highest of the published workloads."""
+    if not values:
+        return "no speed published"
+    low, high = round(values[0]), round(values[-1])
+    return f"{low} tokens/s" if low == high else f"{low} to {high} tokens/s"
+
+
+def offer_lines(recipes: Sequence[Offered], profile: str) -> Iterator[str]:
+    """What `init` shows before it asks: the first recipes, and where the others are."""
+    yield f"Recipes for {profile}, with tokens/s that others published for one request:"
+    for one in recipes[:MOST_SHOWN]:
+        yield f"  {one.recipe.name}: {one.recipe.title}"
+        yield f"      {summary(one)}"
+    if len(recipes) > MOST_SHOWN:
+        yield f"  {len(recipes) - MOST_SHOWN} more: dflash-deploy profiles show {profile}"
+
+
+def recipe_lines(recipes: Iterable[Offered]) -> Iterator[str]:
+    """Every recipe with its reason, its reporters, its settings and its published speeds."""
+    for one in recipes:
+        recipe = one.recipe
+        default = " (default)" if recipe.default else ""
+        yield f"  {recipe.name}{default}: {recipe.title}, {recipe.date}"
+        yield f"      {one.pair.name} with {one.engine.name}: {summary(one)}"
+        yield f"      {recipe.why} [{recipe.evidence.by}]"
+        for name, chosen in recipe.settings.items():
+            yield f"      {name}={chosen.value}  {chosen.reason} [{chosen.source}]"
+        for row in one.published:
+            yield f"      {row.workload}, concurrency {row.concurrency}: {row.dflash:g} tokens/s ({row.source})"
+
+
+def faster_line(found: tuple[Offered, Offered] | None) -> tuple[str, ...]:
+    """One line about the recipe that is faster than the default; nothing if none is."""
+    if found is None:
+        return ()
+    default, best = found
+    kept = ", with its safety alignment" if best.pair.target.aligned and not default.pair.target.aligned else ""
+    against = f"against {speed(default.at_one)}{kept}" if default.at_one else "none for this model"
+    return (f"faster   --recipe {best.recipe.name} --force: {speed(best.at_one)} published for one request, {against}",)
+
+
+LONGEST_THEIRS = 60
+"""Characters of theirs in the table; --json has all of them."""
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="FILE|URL|-",
+        help="Take over a published command, script, Compose file, .env, sparkrun recipe or pod. Runs nothing of it.",
+    ),
+]
+
+
+def taken_over(found: ForeignPlan) -> Iterator[Shown]:
+    """Every item of a recipe with its fate, and the number of each fate."""
+    from dflash_deploy.foreign.mapping import FATES
+
+    table = Grid("theirs", "fate", "ours", "why", wraps=("theirs", "ours", "why"))
+    for row in found.items:
+        theirs = {"command": row.value, "variable": f"{row.name}={row.value}"}.get(row.kind, f"{row.name} {row.value}")
+        cut = theirs if len(theirs) <= LONGEST_THEIRS else f"{theirs[: LONGEST_THEIRS - 1]}…"
+        table.add_row(" ".join(cut.split()), row.fate, row.ours, row.why)
+    yield table
+    yield ""
+    yield f"recipe   {found.form}, checked against {found.engine}"
+    for fate, meaning in FATES.items():
+        if count := found.counts.get(fate):
+            yield f"         {count} {fate}: {meaning}"

@@ -11,7 +11,7 @@ import typer
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.options import Json
-from dflash_deploy.cli.recipes import recipe_lines
+from dflash_deploy.cli.planned import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
 if TYPE_CHECKING:

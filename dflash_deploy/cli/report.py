@@ -29,8 +29,8 @@ from dflash_deploy.cli.options import HERE
 from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.document import document, redacted
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused
-from dflash_deploy.operations.document import document, redacted
 from dflash_deploy.redact import Redact, Redactor, Secret
 
 

@@ -29,7 +29,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, check_output, write_atomically, write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import as_document
+from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.host.gpu import read_gpus
@@ -37,7 +37,6 @@ from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchR
 from dflash_deploy.intake.files import MIB, read_argument, shown
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.addresses import address_of
-from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.work import MEASURING, engine_work

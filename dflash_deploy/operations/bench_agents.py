@@ -29,10 +29,9 @@ from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.files import check_output, write_output
-from dflash_deploy.document import as_document
+from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady
 from dflash_deploy.operations.bench import LIMITS, BenchTarget, circumstances, warn_of_waiting
-from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.reporter import SILENT, Reporter
 
 SEED = "agents"

@@ -18,11 +18,11 @@ from dflash_deploy.deployment.directory import LAST_GOOD, Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret
 from dflash_deploy.deployment.files import LOCK_FILE, write_archive
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
+from dflash_deploy.document import document, redacted
 from dflash_deploy.errors import DeployError, FileMissing
 from dflash_deploy.host.ask import find_container_engine
 from dflash_deploy.intake.files import MIB, open_file, read_text
 from dflash_deploy.operations.doctor import doctor
-from dflash_deploy.operations.document import document, redacted
 from dflash_deploy.operations.plan import plan as planned
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of, plan_to_stop

@@ -11,8 +11,8 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.diagnosis.diagnose import Diagnosis, Explanation, LogReader, ProcessEnd
 from dflash_deploy.diagnosis.evidence import Collector
 from dflash_deploy.diagnosis.lines import Recognised, clean
+from dflash_deploy.document import redacted
 from dflash_deploy.intake.files import lines_of
-from dflash_deploy.operations.document import redacted
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.engines import ENGINES
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.checks.acceptance import compared
 from dflash_deploy.checks.check import (
     Baseline,
     CheckResult,
@@ -23,7 +24,6 @@ from dflash_deploy.checks.check import (
     unknown_endpoint,
 )
 from dflash_deploy.checks.lossless import NOT_OWN
-from dflash_deploy.checks.replicas import compared
 from dflash_deploy.checks.run import CHECKS, CheckReport, run_checks
 from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.client.answers import EndpointError

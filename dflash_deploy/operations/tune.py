@@ -16,10 +16,9 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import as_document
+from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.operations import bench
 from dflash_deploy.operations.bench import LIMITS, plain_speed
-from dflash_deploy.operations.document import SCHEMA
 from dflash_deploy.operations.plan import EVIDENCE, last_evidence
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.work import MEASURING, engine_work

@@ -15,8 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassField, DataclassSchema
 
-from dflash_deploy.document import CommandData, shown_of
-from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.document import SCHEMA, CommandData, shown_of
 from dflash_deploy.plan.result import Finding
 from dflash_deploy.schemas.common import ErrorData
 from dflash_deploy.schemas.running import ProgressData

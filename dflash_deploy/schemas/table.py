@@ -12,7 +12,7 @@ from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
-from dflash_deploy.operations.key_file import KeyFile
+from dflash_deploy.operations.keys import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.update import CatalogUpdated

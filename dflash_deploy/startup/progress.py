@@ -20,7 +20,7 @@ from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart, read_state
 
 if TYPE_CHECKING:
-    from dflash_deploy.catalog.phases import PhaseMark
+    from dflash_deploy.catalog.log_signs import PhaseMark
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.redact import Redact
 

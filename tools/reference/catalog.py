@@ -10,7 +10,7 @@ from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.recipes import offered
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.cli.options import sizes_of
-from dflash_deploy.cli.recipes import summary
+from dflash_deploy.cli.planned import summary
 from tools.reference.markdown import GENERATED, code, joined, table
 
 _EVIDENCE = """- `verified`: this project has run it.

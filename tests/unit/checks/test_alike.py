@@ -2,7 +2,7 @@
 
 import pytest
 
-from dflash_deploy.checks.replicas import compared
+from dflash_deploy.checks.acceptance import compared
 from dflash_deploy.client.endpoint import added
 from dflash_deploy.client.metrics import KeyUsage, Metrics, added_up
 from dflash_deploy.serve.engines.counters import SpecCounters

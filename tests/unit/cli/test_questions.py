@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.cli import options
+from dflash_deploy.cli import init as options
 from dflash_deploy.operations import plan
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.operations.document import SCHEMA
+from dflash_deploy.document import SCHEMA
 from dflash_deploy.schemas.generate import schema_of
 from dflash_deploy.schemas.table import NAMES
 from tests.support.schemas.compare import breaches
