@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.rows import Row
 from dflash_deploy.serve.gateway.keys import Accepted
-from dflash_deploy.serve.gateway.metering import KeyLimits
+from dflash_deploy.serve.gateway.limits import KeyLimits
 
 REPEATS = 5
 REQUESTS = 2000

@@ -27,7 +27,7 @@ from dflash_deploy.startup import PATIENCE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dflash_deploy.operations.upgrade import Upgraded, Wish
+    from dflash_deploy.operations.upgrade_plan import Upgraded, Wish
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would change; change nothing.")]
@@ -49,7 +49,7 @@ def upgrade(
 
     Your own settings stay. After Ctrl-C or a power cut the same command continues.
     """
-    from dflash_deploy.operations.upgrade import Wish
+    from dflash_deploy.operations.upgrade_plan import Wish
 
     wish = Wish(engine=engine, recipe=recipe, model=model)
     return _shown(directory, wish, check=check) if check or dry_run else _run(directory, wish, yes, patience)
@@ -68,14 +68,14 @@ def models_use(
     as_json: Json = False,
 ) -> Report:
     """Serve another model here: fetch it, switch, test, or go back. Both models stay on disk."""
-    from dflash_deploy.operations.upgrade import Wish
+    from dflash_deploy.operations.upgrade_plan import Wish
 
     wish = Wish(model=name, drafter=drafter)
     return _shown(directory, wish) if dry_run else _run(directory, wish, yes, patience)
 
 
 def _shown(directory: Path, wish: Wish, *, check: bool = False) -> Report:
-    from dflash_deploy.operations.upgrade import look
+    from dflash_deploy.operations.upgrade_plan import look
 
     found = look(directory, wish)
     return Report(found, tuple(_proposal(found)), failure=found.outdated if check else None)

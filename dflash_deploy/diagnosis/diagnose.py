@@ -14,7 +14,8 @@ from functools import cache, cached_property
 from itertools import islice, product, takewhile
 from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.diagnosis.evidence import Collector, LogEvidence, Raised, decisive_lines, frames, searchable, texts
+from dflash_deploy.diagnosis.collect import Collector
+from dflash_deploy.diagnosis.evidence import LogEvidence, Raised, decisive_lines, frames, searchable, texts
 from dflash_deploy.diagnosis.lines import readable
 
 if TYPE_CHECKING:

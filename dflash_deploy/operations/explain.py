@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dflash_deploy import __version__
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.diagnosis.collect import Collector
 from dflash_deploy.diagnosis.diagnose import Diagnosis, Explanation, LogReader, ProcessEnd
-from dflash_deploy.diagnosis.evidence import Collector
 from dflash_deploy.diagnosis.lines import Recognised, clean
 from dflash_deploy.document import redacted
 from dflash_deploy.intake.files import lines_of

@@ -26,7 +26,8 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.ahead import read_hub_metadata
 from dflash_deploy.weights.checkpoints import HubMetadata
 from dflash_deploy.weights.convert import DRAFTER, OUT, TARGET, Conversion
-from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.download import DownloadOptions
+from dflash_deploy.weights.fetch import fetch
 from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (

@@ -16,7 +16,7 @@ from dflash_deploy.operations.keys import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.update import CatalogUpdated
-from dflash_deploy.operations.upgrade import Upgraded
+from dflash_deploy.operations.upgrade_plan import Upgraded
 from dflash_deploy.registry import features
 from dflash_deploy.schemas import measuring, planning, running, tuning
 

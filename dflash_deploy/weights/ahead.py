@@ -15,17 +15,14 @@ from dflash_deploy.intake.files import MIB, read_bytes
 from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.serve.engines.vllm_question import has_tokenizer
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG, HubMetadata
+from dflash_deploy.weights.download import Download, DownloadOptions, Transfer, open_progress
 from dflash_deploy.weights.fetch import (
-    Download,
-    DownloadOptions,
-    Transfer,
     check_room,
     download_client,
     fetch,
     locked_staging,
     missing_files,
     named_write_errors,
-    open_progress,
     part_files,
 )
 from dflash_deploy.weights.gguf import LONGEST, Header, HeaderEnds, NotGguf, parse_header, read_header

@@ -23,7 +23,7 @@ from dflash_deploy.plan.propose import directory_of
 from dflash_deploy.weights.ahead import header_of
 from dflash_deploy.weights.check import INDEX, LARGEST_INDEX, MOST_HEADER, MOST_VALUES, check_weights
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG, metadata_in, with_modelopt
-from dflash_deploy.weights.fetch import DownloadOptions
+from dflash_deploy.weights.download import DownloadOptions
 from dflash_deploy.weights.gguf import NotGguf, read_header
 from dflash_deploy.weights.hub import Source, drafters_for, published, read_published
 from dflash_deploy.weights.lock import LockedModel, needed

@@ -8,7 +8,7 @@ import pytest
 
 from dflash_deploy import __version__
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.features.fleet.ssh import ROOT as ENVIRONMENTS
+from dflash_deploy.features.fleet.scripts import ROOT as ENVIRONMENTS
 from tests.support.commands import checked
 from tests.support.fleet_lab import Lab
 

@@ -16,7 +16,8 @@ from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import check_weights, content_problem
 from dflash_deploy.weights.checkpoints import read_checkpoints
-from dflash_deploy.weights.fetch import missing_files, open_progress
+from dflash_deploy.weights.download import open_progress
+from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.gguf import NotGguf, parse_header, read_header
 from dflash_deploy.weights.lock import LockedFile, LockedModel
 from tests.fuzz.hostile import TEXTS, damaged, json_documents

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.errors import DeployError, HostUnreachable
-from dflash_deploy.features.fleet import settings, ssh
+from dflash_deploy.features.fleet import scripts, settings
 from dflash_deploy.features.fleet.settings import FleetResult
 from dflash_deploy.features.fleet.ssh import OnLine, Output, Session
 
@@ -23,11 +23,11 @@ Change = Callable[[str, tuple[str, ...]], Answer | None]
 """Answers some commands in another way; `None` for the others. It may raise the error of a host."""
 
 NAMES = {
-    ssh.examine()[2]: "examine",
-    ssh.receive("x", "")[2]: "receive",
-    ssh.interrupt("x")[2]: "interrupt",
-    ssh.mark_settings("x", "")[2]: "settings",
-    ssh.deployed("x")[2]: "deployed",
+    scripts.examine()[2]: "examine",
+    scripts.receive("x", "")[2]: "receive",
+    scripts.interrupt("x")[2]: "interrupt",
+    scripts.mark_settings("x", "")[2]: "settings",
+    scripts.deployed("x")[2]: "deployed",
 }
 """The name of each script."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dflash_deploy.deployment.front import make_router_keys
 from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnreachable, PreflightRefused
-from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet import scripts
 from dflash_deploy.features.fleet.engines import (
     BUSY_PAUSE,
     NOT_STARTED,
@@ -75,17 +75,17 @@ def runs_as_started(opened: OpenFleet, session: Session) -> bool:
     If a `fleet up` is interrupted after it wrote `.env`, the engines run with older settings, and `up` on each host
     would restart them: ranks one by one, and replicas all at the same time.
     """
-    return session.require(ssh.compare_settings(session.host.directory, opened.environment)) == "same\n"
+    return session.require(scripts.compare_settings(session.host.directory, opened.environment)) == "same\n"
 
 
 def mark_as_started(opened: OpenFleet, session: Session) -> None:
     """Remember the `.env` of a host and the release as those with which its engine is started."""
-    session.require(ssh.mark_settings(session.host.directory, opened.environment))
+    session.require(scripts.mark_settings(session.host.directory, opened.environment))
 
 
 def mark_as_unknown(session: Session) -> None:
     """Remember that an engine may run with any settings: a start on the host begins."""
-    session.require(ssh.mark_settings(session.host.directory, ""))
+    session.require(scripts.mark_settings(session.host.directory, ""))
 
 
 def _stop_for_start(opened: OpenFleet, session: Session) -> RemoteDocument:
@@ -109,7 +109,7 @@ def _stop(opened: OpenFleet, session: Session) -> RemoteDocument:
 
 
 def _interrupt(session: Session) -> None:
-    ask_again(lambda: session.require(ssh.interrupt(session.host.directory)))
+    ask_again(lambda: session.require(scripts.interrupt(session.host.directory)))
 
 
 def _lead(opened: OpenFleet, leader: FleetHost, addresses: Mapping[str, str], patience: float) -> Outcomes:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dflash_deploy.errors import DeployError, EngineNotReady, HostUnfit, HostUnprepared
-from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet import scripts
 from dflash_deploy.features.fleet.file import FleetHost, Front, front_of, kept_addresses, routed_hosts
 from dflash_deploy.features.fleet.prepare import (
     Fabric,
@@ -82,7 +82,7 @@ def link_addresses(opened: OpenFleet) -> Mapping[str, str]:
 
 def absent(session: Session, problem: HostUnprepared) -> RemoteDocument:
     """ABSENT if a host has no deployment. Else raises `problem`: another release may have started an engine there."""
-    if ask_again(lambda: session.require(ssh.deployed(session.host.directory))) != "no\n":
+    if ask_again(lambda: session.require(scripts.deployed(session.host.directory))) != "no\n":
         raise problem
     return ABSENT
 

@@ -12,7 +12,7 @@ from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_atom
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import CommandData
 from dflash_deploy.errors import BadInput, DeployError
-from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet import scripts, ssh
 from dflash_deploy.features.fleet.engines import leave_all, stop_engine, with_routes
 from dflash_deploy.features.fleet.file import FleetHost, fleet_text, host_from
 from dflash_deploy.features.fleet.host import FetchedWeights, MachineFacts, Routed
@@ -167,7 +167,7 @@ def fleet_logs(
 
     def read(session: Session) -> None:
         host = session.host
-        words = ssh.run(host, opened.environment, "logs", "--dir", host.directory, *options)
+        words = scripts.run(host, opened.environment, "logs", "--dir", host.directory, *options)
         ended = session.run(words, seconds=LOOKS, on_line=_to(queue, host.name, opened.deployment))
         if ended.code:
             raise ssh.script_failure(host, ended.code, ended.err)

@@ -22,7 +22,7 @@ from pydantic import Field
 from dflash_deploy import __version__
 from dflash_deploy.deployment.directory import FLEET_FILE
 from dflash_deploy.errors import FleetRefused, HostUnfit
-from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet import scripts, ssh
 from dflash_deploy.features.fleet.file import Fleet, FleetHost, Place
 from dflash_deploy.features.fleet.ssh import Session
 from dflash_deploy.host.net import ROCE_V2, Link
@@ -155,7 +155,7 @@ def judge_examined(host: FleetHost, found: ExaminedHost) -> None:
 def examine(session: Session) -> ExaminedHost:
     """Return what a host is. Raises HostUnfit if it cannot be used, and what `Session.run` raises."""
     began = time.time()
-    text = session.require(ssh.examine())
+    text = session.require(scripts.examine())
     found = parse_examined(text, (began + time.time()) / 2)
     if found is None:
         raise HostUnfit(
@@ -170,7 +170,7 @@ def install(session: Session, wheel: Wheel | None, found: ExaminedHost, say: Say
     """Install this version on a host, unless it is there. Raises HostUnfit, and what `Session.run` raises."""
     host, fleet = session.host, session.fleet
     environment = environment_of(fleet, wheel)
-    if host.program or session.run(ssh.run(host, environment, "--version")).code == 0:
+    if host.program or session.run(scripts.run(host, environment, "--version")).code == 0:
         return
     if found.free < LEAST_SPACE:
         raise ssh.full_disk(host)
@@ -178,15 +178,15 @@ def install(session: Session, wheel: Wheel | None, found: ExaminedHost, say: Say
     spec = f"dflash-deploy{extras}=={__version__}"
     if wheel is not None:
         say(f"copies {wheel.name}")
-        session.send(wheel.content, f"{ssh.ROOT}/{wheel.name}", seconds=INSTALLS)
+        session.send(wheel.content, f"{scripts.ROOT}/{wheel.name}", seconds=INSTALLS)
         spec = f"wheel:{wheel.name}{extras}"
     say(f"installs dflash-deploy {__version__}")
-    session.require(ssh.install(environment, spec), seconds=INSTALLS)
+    session.require(scripts.install(environment, spec), seconds=INSTALLS)
 
 
 def read_facts(session: Session, environment: str, *options: str) -> RemoteFacts:
     """Return what `fleet facts` prints on a host. Raises HostUnfit, also if it has another version."""
-    text = session.require(ssh.run(session.host, environment, "fleet", "facts", "--json", *options))
+    text = session.require(scripts.run(session.host, environment, "fleet", "facts", "--json", *options))
     try:
         return read_document(text, FactsDocument).data
     except Invalid as problem:

@@ -29,8 +29,9 @@ from dflash_deploy.serve.gateway.keys import (
     Keyring,
     opens,
 )
+from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, KeyLimits, Metered, asks_of_vllm
+from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, Metered, asks_of_vllm
 from dflash_deploy.serve.gateway.origins import Origins
 from dflash_deploy.serve.gateway.progress import Progress
 from dflash_deploy.serve.gateway.shapes import Shapes

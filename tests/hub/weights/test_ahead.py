@@ -10,7 +10,8 @@ from dflash_deploy.errors import DownloadFailed
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.ahead import header_of, read_hub_metadata
-from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.download import DownloadOptions
+from dflash_deploy.weights.fetch import fetch
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import Lock, LockedModel, needed
 from dflash_deploy.weights.pull import RequestedModel

@@ -22,11 +22,12 @@ from dflash_deploy.errors import (
     TokenRefused,
 )
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights import fetch as pace
+from dflash_deploy.weights import download as pace
 from dflash_deploy.weights import fetch as staging
-from dflash_deploy.weights import fetch as transfer
+from dflash_deploy.weights import download as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights.fetch import DownloadOptions, fetch, missing_files
+from dflash_deploy.weights.download import DownloadOptions
+from dflash_deploy.weights.fetch import fetch, missing_files
 from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import LockedModel, needed
 from tests.support.commands import wait_until

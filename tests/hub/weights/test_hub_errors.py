@@ -23,9 +23,10 @@ from dflash_deploy.errors import (
     TokenRefused,
 )
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights import fetch as transfer
+from dflash_deploy.weights import download as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.download import DownloadOptions
+from dflash_deploy.weights.fetch import fetch
 from dflash_deploy.weights.hub import Source, resolve, unreachable
 from dflash_deploy.weights.lock import LockedModel
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box

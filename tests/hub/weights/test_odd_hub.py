@@ -11,9 +11,10 @@ import pytest
 from dflash_deploy.doctor.network import ask_hub
 from dflash_deploy.errors import DeployError, DownloadFailed, ExitCode, HubUnreachable, NoRoom, SettingsRefused
 from dflash_deploy.redact import Secret
-from dflash_deploy.weights import fetch as transfer
+from dflash_deploy.weights import download as transfer
 from dflash_deploy.weights import hub as asking
-from dflash_deploy.weights.fetch import DownloadOptions, fetch
+from dflash_deploy.weights.download import DownloadOptions
+from dflash_deploy.weights.fetch import fetch
 from dflash_deploy.weights.hub import Source, resolve, retry_after, without_credentials
 from dflash_deploy.weights.lock import LockedFile, LockedModel
 from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, Reply, answering, as_json, bomb, endless

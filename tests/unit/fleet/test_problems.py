@@ -10,7 +10,7 @@ from dflash_deploy.errors import (
     HostUnprepared,
     HostUnreachable,
 )
-from dflash_deploy.features.fleet import ssh
+from dflash_deploy.features.fleet import scripts, ssh
 from dflash_deploy.features.fleet.file import FleetHost
 
 HOST = FleetHost(name="spark-b", address="10.0.0.2", user="nvidia", port=2222)
@@ -75,16 +75,16 @@ def test_a_failure_of_ssh(err: str, kind: type[DeployError], said: str, hint: st
 @pytest.mark.parametrize(
     ("host", "code", "err", "kind", "said"),
     [
-        (HOST, ssh.ABSENT, "", HostUnprepared, "is not installed there"),
-        (ELSEWHERE, ssh.ABSENT, "", HostUnfit, "/opt/bin/dflash-deploy cannot be executed"),
-        (ELSEWHERE, ssh.OTHER_VERSION, "other version: dflash-deploy 0.0.9\n", HostUnfit, "dflash-deploy 0.0.9,"),
-        (HOST, ssh.DAMAGED, "", HostUnfit, "a file arrived incomplete"),
-        (HOST, ssh.NO_TOOL, "", HostUnfit, "flock or sha256sum is missing"),
-        (HOST, ssh.NO_DIRECTORY, "mkdir: cannot create directory: Permission denied", HostUnfit, "Permission"),
-        (HOST, ssh.NO_DIRECTORY, "cat: write error: No space left on device", HostUnfit, "its disk is full"),
-        (HOST, ssh.NO_PYTHON, "", HostUnfit, "no Python 3.11 or newer"),
-        (HOST, ssh.NO_PIP, "ERROR: No matching distribution found for dflash-deploy", HostUnfit, "package index"),
-        (HOST, ssh.NO_PIP, "ERROR: [Errno 28] No space left on device", HostUnfit, "its disk is full"),
+        (HOST, scripts.ABSENT, "", HostUnprepared, "is not installed there"),
+        (ELSEWHERE, scripts.ABSENT, "", HostUnfit, "/opt/bin/dflash-deploy cannot be executed"),
+        (ELSEWHERE, scripts.OTHER_VERSION, "other version: dflash-deploy 0.0.9\n", HostUnfit, "dflash-deploy 0.0.9,"),
+        (HOST, scripts.DAMAGED, "", HostUnfit, "a file arrived incomplete"),
+        (HOST, scripts.NO_TOOL, "", HostUnfit, "flock or sha256sum is missing"),
+        (HOST, scripts.NO_DIRECTORY, "mkdir: cannot create directory: Permission denied", HostUnfit, "Permission"),
+        (HOST, scripts.NO_DIRECTORY, "cat: write error: No space left on device", HostUnfit, "its disk is full"),
+        (HOST, scripts.NO_PYTHON, "", HostUnfit, "no Python 3.11 or newer"),
+        (HOST, scripts.NO_PIP, "ERROR: No matching distribution found for dflash-deploy", HostUnfit, "package index"),
+        (HOST, scripts.NO_PIP, "ERROR: [Errno 28] No space left on device", HostUnfit, "its disk is full"),
         (HOST, 1, "sh: 1: Syntax error", HostUnfit, "exit code 1: sh: 1: Syntax error"),
     ],
 )

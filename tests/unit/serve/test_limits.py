@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.serve.gateway.keys import Accepted
-from dflash_deploy.serve.gateway.metering import MINUTE, Admission, KeyLimits
+from dflash_deploy.serve.gateway.limits import MINUTE, Admission, KeyLimits
 
 STEPS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(1, 6)), max_size=60)
 

@@ -17,8 +17,9 @@ from dflash_deploy.catalog.failures import Failure, ranked
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.cli.app import COMMANDS
+from dflash_deploy.diagnosis.collect import Collector
 from dflash_deploy.diagnosis.diagnose import LogReader, ProcessEnd
-from dflash_deploy.diagnosis.evidence import MOST_WORK, Collector, decisive_lines, searchable
+from dflash_deploy.diagnosis.evidence import MOST_WORK, decisive_lines, searchable
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
 from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import explained

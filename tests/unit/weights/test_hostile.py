@@ -19,7 +19,8 @@ from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import check_weights
 from dflash_deploy.weights.checkpoints import read_checkpoints
-from dflash_deploy.weights.fetch import missing_files, open_progress
+from dflash_deploy.weights.download import open_progress
+from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, parse_lock, read_lock, write_lock
 from tests.support.gguf import header, text

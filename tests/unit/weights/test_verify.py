@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import LockRefused
 from dflash_deploy.weights.check import problem_of
-from dflash_deploy.weights.fetch import Span, open_progress
+from dflash_deploy.weights.download import Span, open_progress
 from dflash_deploy.weights.lock import (
     Lock,
     LockedFile,
