@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -109,7 +109,6 @@ def bench(
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
     from dflash_deploy.bench.workload import Limits
-    from dflash_deploy.deployment.files import check_output
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.bench import bench as run_bench
     from dflash_deploy.operations.bench import deployed, remote
@@ -117,43 +116,44 @@ def bench(
     numbers = concurrency_of(concurrency)
     others = (workload, prompts, requests, warmup, mtp, min_speedup, share, concurrency != CONCURRENCY)
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
-    if trace is not None and (agents is not None or any(others) or max_tokens != LIMIT):
-        raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
+    _check_trace(trace is not None, others=agents is not None or any(others) or max_tokens != LIMIT)
     by_context = _measures_by_context(agents, turns, context, trace)
-    if min_speedup is not None and not (baseline or baseline_url):
-        raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
-    for file in filter(None, (save, share, report)):
-        check_output(file)
+    _check_results(min_speedup, (save, share, report), compared=bool(baseline or baseline_url))
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
-    target: BenchTarget
-    if url is None:
-        target = deployed(
-            directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience
-        )
-    else:
-        target = remote(url, key_in(key_file), model, baseline_url=baseline_url)
-    limits = Limits(max_tokens, temperature, thinking)
-    load, reporter = os.getloadavg()[0], terminal()
+    target: BenchTarget = (
+        deployed(directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
+        if url is None
+        else remote(url, key_in(key_file), model, baseline_url=baseline_url)
+    )
+    how: dict[str, Any] = {
+        "limits": Limits(max_tokens, temperature, thinking),
+        "repeats": repeats,
+        "save": save,
+        "report": report,
+    }
     if by_context is not None:
-        found = by_context(target, limits=limits, repeats=repeats, save=save, report=report, reporter=reporter)
-        return _by_context(found, (save, report))
+        return _by_context(by_context(target, **how, reporter=terminal()), (save, report))
+    measure = partial(
+        run_bench,
+        target,
+        workloads=[name.strip() for name in workload.split(",") if name.strip()],
+        prompts=prompts,
+        concurrency=numbers,
+        requests=requests,
+        warmup=warmup,
+        min_speedup=min_speedup,
+        share=share,
+        **how,
+    )
+    return _by_workload(measure, (save, share, report))
+
+
+def _by_workload(measure: Callable[..., Benchmark], files: Sequence[Path | None]) -> Report:
+    """The figures of workloads at each concurrency."""
+    load, reporter = os.getloadavg()[0], terminal()
     with reporter.working("measuring"):
-        done = run_bench(
-            target,
-            workloads=[name.strip() for name in workload.split(",") if name.strip()],
-            prompts=prompts,
-            concurrency=numbers,
-            limits=limits,
-            requests=requests,
-            repeats=repeats,
-            warmup=warmup,
-            min_speedup=min_speedup,
-            save=save,
-            share=share,
-            report=report,
-            reporter=reporter,
-        )
-    shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, share, report) if file))
+        done = measure(reporter=reporter)
+    shown = (*_shown(done, load), *(f"wrote {file}" for file in files if file))
     return Report(done.document(), shown, failure=done.failure)
 
 
@@ -182,6 +182,21 @@ def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
             "--agents has its own workload",
             hint="it goes with --turns, --context, --repeats, --max-tokens, --baseline, --save and --report",
         )
+
+
+def _check_trace(trace: bool, *, others: bool) -> None:
+    if trace and others:
+        raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
+
+
+def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, compared: bool) -> None:
+    """Refuse a required speed-up of nothing, and files that cannot be written, before minutes of measurement."""
+    from dflash_deploy.deployment.files import check_output
+
+    if min_speedup is not None and not compared:
+        raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
+    for file in filter(None, files):
+        check_output(file)
 
 
 def _by_context(done: AgentsBenchmark, files: Sequence[Path | None]) -> Report:

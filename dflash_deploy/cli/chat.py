@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile
+from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Served, Url
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, DeployError
 
@@ -31,8 +31,6 @@ Images = Annotated[
     list[str] | None, typer.Option("--image", "-i", metavar="FILE", help="A picture; - reads standard input.")
 ]
 System = Annotated[str, typer.Option(help="The system message, before the question.")]
-Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
-Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 
 
 @command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" --image photo.jpg'))

@@ -100,7 +100,6 @@ def init(
 
     On a terminal, without options, it asks at most six questions first.
     """
-    from dflash_deploy.operations.plan import init as run_init
     from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
@@ -128,6 +127,13 @@ def init(
     )
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(chosen)
+    return _initialised(chosen, choice, from_, force=force)
+
+
+def _initialised(chosen: Path | None, choice: Choice, from_: str | None, *, force: bool) -> Report:
+    """Write the deployment, or say why the recipe of others is not taken over."""
+    from dflash_deploy.operations.plan import init as run_init
+
     theirs = _taken_over(from_, choice)
     if theirs is not None and theirs.failure is not None:
         return Report(theirs, tuple(taken_over(theirs)), failure=theirs.failure)

@@ -189,6 +189,8 @@ JsonStream = Annotated[
     bool,
     typer.Option("--json-stream", help="Print each step of progress as a line of JSON, and the document as the last."),
 ]
+Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
+Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="A file that holds the API key of --url and nothing else.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, seconds_of
+from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, Served, Url, seconds_of
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
@@ -38,11 +38,9 @@ def status(
         typer.Option(metavar="DURATION", help="Show what happened in this time instead, such as 2h or 7d."),
     ] = None,
     replica: Replica = None,
-    url: Annotated[
-        str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")
-    ] = None,
+    url: Url = None,
     key_file: KeyFile = None,
-    model: Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")] = "",
+    model: Served = "",
     as_json: Json = False,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""

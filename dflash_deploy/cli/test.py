@@ -16,6 +16,8 @@ from dflash_deploy.cli.options import (
     Replica,
     SameAnswers,
     SameAnswersUrl,
+    Served,
+    Url,
 )
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.test import Tested
 
 
-Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
-Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 Soak = Annotated[
     float | None,
     typer.Option(

@@ -23,8 +23,8 @@ from dflash_deploy.errors import (
 )
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import download as pace
-from dflash_deploy.weights import fetch as staging
 from dflash_deploy.weights import download as transfer
+from dflash_deploy.weights import fetch as staging
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.download import DownloadOptions
 from dflash_deploy.weights.fetch import fetch, missing_files
