@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -82,10 +83,8 @@ HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
 
 def as_document(node: object) -> Any:
-    """A result as JSON has it: dataclasses as objects, tuples as lists, paths as texts."""
+    """A result as JSON has it: dataclasses as objects, tuples as lists, paths and times (UTC) as texts."""
     match node:
-        case Documented():
-            return node.document()
         case _ if is_dataclass(node):
             return _written(node)
         case Mapping():
@@ -94,6 +93,8 @@ def as_document(node: object) -> Any:
             return [as_document(value) for value in node]
         case Path():
             return str(node)
+        case datetime():
+            return f"{node:%Y-%m-%dT%H:%M:%SZ}"
     return node
 
 

@@ -14,6 +14,7 @@ from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.models import Acceptance, Family, Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.document import Documented, Hidden, Seconds
 from dflash_deploy.plan.command import model_path
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES, Engine
@@ -48,20 +49,24 @@ class CheckSkipped(Exception):
 
 
 @dataclass(frozen=True)
-class CheckResult:
-    """One line of the report: the check's name, status, seconds and outcome.
-
-    `silent`: the check timed out without an answer.
-    """
+class CheckResult(Documented):
+    """One check of `test`."""
 
     name: str
+    """Name of the check, as in docs/reference/checks.md and for `--only`."""
     status: CheckStatus
-    seconds: float
+    """Its result. `skipped`: it cannot tell right from wrong here; `got` says why."""
+    seconds: Seconds
+    """Duration of the check in seconds."""
     asked: str
+    """What was requested."""
     got: str
+    """What came back, or why the check was skipped or not run."""
     hint: str = ""
-    figures: Mapping[str, float] = field(default_factory=dict)
-    silent: bool = False
+    """What to do if it failed; empty otherwise."""
+    figures: Hidden[Mapping[str, float]] = field(default_factory=dict)
+    silent: Hidden[bool] = False
+    """It timed out without an answer."""
 
 
 ROOM = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dflash_deploy.checks import access, answers, drafts, formats, lengths, lossless, mixed, pictures, traffic
 from dflash_deploy.checks.check import (
@@ -53,19 +53,9 @@ class CheckReport:
         """Return a number that a check measured, such as `tokens_per_second` of one request including prefill."""
         return next((check.figures[name] for check in self.checks if name in check.figures), None)
 
-    def rows(self, redact: Callable[[str], str]) -> list[dict[str, object]]:
-        """Return the checks as rows for `--json`, with every text redacted: an endpoint may echo its key."""
-        return [
-            {
-                "name": check.name,
-                "status": check.status,
-                "seconds": check.seconds,
-                "asked": redact(check.asked),
-                "got": redact(check.got),
-                "hint": check.hint,
-            }
-            for check in self.checks
-        ]
+    def redacted(self, redact: Callable[[str], str]) -> list[CheckResult]:
+        """Return the checks without secrets: an endpoint may echo its key."""
+        return [replace(check, asked=redact(check.asked), got=redact(check.got)) for check in self.checks]
 
 
 def run_checks(

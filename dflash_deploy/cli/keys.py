@@ -77,7 +77,7 @@ def keys_show(
     as_json: Json = False,
 ) -> Report:
     """Show where the key is and its fingerprint; the key itself only with --reveal."""
-    from dflash_deploy.operations.keys import key
+    from dflash_deploy.operations.key_file import key
 
     found = key(directory, name)
     deployment = found.deployment

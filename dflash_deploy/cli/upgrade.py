@@ -75,7 +75,7 @@ def models_use(
 
 
 def _shown(directory: Path, wish: Wish, *, check: bool = False) -> Report:
-    from dflash_deploy.operations.upgrade_plan import look
+    from dflash_deploy.operations.upgrade import look
 
     found = look(directory, wish)
     return Report(found, tuple(_proposal(found)), failure=found.outdated if check else None)

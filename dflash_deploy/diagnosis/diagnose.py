@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from dflash_deploy.diagnosis.collect import Collector
 from dflash_deploy.diagnosis.evidence import LogEvidence, Raised, decisive_lines, frames, searchable, texts
 from dflash_deploy.diagnosis.lines import readable
+from dflash_deploy.document import Documented, Hidden
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
@@ -227,29 +228,23 @@ class ProcessEnd:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """A known failure. `fix`: settings that `up --fix` may write to fix it, as in the catalog.
-
-    `part`: only the part of the engine is known that failed, and not why.
-    """
+class Diagnosis(Documented):
+    """A known failure, found in a log."""
 
     id: str
+    """Id, as in docs/reference/failures.md."""
     cause: str
+    """The cause."""
     do: str
+    """What to do."""
     source: str
+    """Where the failure is documented."""
     evidence: tuple[str, ...]
-    fix: Mapping[str, str] = field(default_factory=dict)
-    part: bool = False
-
-    def row(self) -> dict[str, object]:
-        """Return the fields for `--json`."""
-        return {
-            "id": self.id,
-            "cause": self.cause,
-            "do": self.do,
-            "source": self.source,
-            "evidence": list(self.evidence),
-        }
+    """Lines of the log that show it."""
+    fix: Hidden[Mapping[str, str]] = field(default_factory=dict)
+    """Settings that `up --fix` may write to fix it, as in the catalog."""
+    part: Hidden[bool] = False
+    """Only the part of the engine is known that failed, and not why."""
 
 
 @dataclass(frozen=True)

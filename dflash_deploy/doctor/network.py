@@ -17,16 +17,8 @@ from dflash_deploy.doctor.check import Check, DoctorContext, Status
 from dflash_deploy.door.caddy import Caddy, find_caddy
 from dflash_deploy.door.site import Site, published_site
 from dflash_deploy.errors import DeployError, EngineMissing, SettingsRefused
-from dflash_deploy.host.net import (
-    ROCE_V2,
-    Link,
-    answers,
-    foreign_bind,
-    is_address_here,
-    listener_on,
-    may_listen_on,
-    read_links,
-)
+from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
+from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, may_listen_on
 from dflash_deploy.intake.answers import fetch_answer, new_client, trusting
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Plan

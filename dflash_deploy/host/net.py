@@ -1,8 +1,7 @@
-"""Reads the links of this machine, asks whether others answer over them, and finds who listens on a port."""
+"""Reads the links of this machine, and asks whether others answer over them."""
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import socket
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,6 @@ from dflash_deploy.host.ask import ask
 from dflash_deploy.intake.answers import ForeignDocument
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_json
-from dflash_deploy.serve.settings import Settings
 
 SYS = Path("/sys/class")
 
@@ -153,44 +151,3 @@ def _ipv6(text: str) -> ipaddress.IPv6Address | None:
         return ipaddress.IPv6Address(text)
     except ValueError:
         return None
-
-
-def listener_on(host: str, port: int) -> bool:
-    """Whether another process already listens on `host:port`. A port that this user may not bind is reported as free:
-    Docker may be allowed to bind it.
-    """
-    return _refusal(host, port) == errno.EADDRINUSE
-
-
-def may_listen_on(host: str, port: int) -> bool:
-    """Whether this user may listen on `host:port`: ports below 1024 may need root."""
-    return _refusal(host, port) not in {errno.EACCES, errno.EPERM}
-
-
-def is_address_here(host: str) -> bool:
-    """Whether `host` is an address of this machine, so that something can listen there."""
-    return _refusal(host, 0) not in {errno.EADDRNOTAVAIL, errno.EINVAL}
-
-
-def foreign_bind(host: str) -> tuple[str, str] | None:
-    """Why the endpoint cannot listen on DFLASH_BIND, and what to do; `None` if it is an address of this machine."""
-    if is_address_here(host):
-        return None
-    return f"{Settings.dflash_bind}=`{host}` is not an address of this machine", "list its addresses with `ip addr`"
-
-
-def _refusal(host: str, port: int) -> int | None:
-    """The system's error number if nothing can listen there; `None` if something can."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # as servers do: ignore connections of an earlier listener in TIME_WAIT
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except socket.gaierror:
-        # a name without an address
-        return errno.EADDRNOTAVAIL
-    except OSError as problem:
-        # a kernel without IPv6 has no IPv6 addresses; a link-local one without its interface is EINVAL
-        return errno.EADDRNOTAVAIL if problem.errno == errno.EAFNOSUPPORT else problem.errno
-    return None

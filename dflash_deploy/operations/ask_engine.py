@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final, Literal
 
 from dflash_deploy import __version__
 from dflash_deploy.catalog.load import load_catalog
@@ -25,6 +26,7 @@ from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, write_atomically
 from dflash_deploy.diagnosis.diagnose import LogReader
+from dflash_deploy.document import Documented, Hidden, Seconds, shown
 from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused, WeightsMissing
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.intake.documents import EngineAnswer, parse_document
@@ -169,33 +171,33 @@ DETAIL_LINES = 20
 NAME = "asked"
 """The file in `.dflash/` with the digest of the last question that the engine answered without an objection."""
 
-ACCEPTED, REFUSED, UNASKABLE, SILENCE = "accepts", "refuses", "cannot be asked", "did not answer"
+ACCEPTED: Final = "accepts"
+REFUSED: Final = "refuses"
+UNASKABLE: Final = "cannot be asked"
+SILENCE: Final = "did not answer"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the engine says about a plan. `plan` is checked against the config.json that the engine read.
+class Asked(Documented):
+    """What the engine says about the plan, asked without weights (`--ask-engine`)."""
 
-    `verdict` is ACCEPTED, REFUSED, UNASKABLE or SILENCE; `said` are the engine's words, or what is known of its end.
-    `decided` is what the engine chose, by name.
-    """
-
-    plan: Plan
-    verdict: str
+    plan: Hidden[Plan]
+    """Checked against the config.json that the engine read."""
+    verdict: Literal["accepts", "refuses", "cannot be asked", "did not answer"]
+    """Whether it made its configuration."""
     said: str
+    """The engine's own sentence if it refuses, or what is known of its end; empty if it accepts."""
     decided: Mapping[str, str]
-    seconds: float
-    detail: str = ""
+    """What the engine chose, by name, such as `attention_backend`; empty unless it accepts."""
+    seconds: Seconds
+    """Duration of the question in seconds."""
+    detail: Hidden[str] = ""
 
-    def document(self) -> dict[str, object]:
-        """The `asked` of `plan --json`."""
-        return {
-            "engine": self.plan.engine_title,
-            "verdict": self.verdict,
-            "said": self.said,
-            "decided": dict(self.decided),
-            "seconds": round(self.seconds, 1),
-        }
+    @property
+    @shown
+    def engine(self) -> str:
+        """The engine that was asked, with its version."""
+        return self.plan.engine_title
 
     @cached_property
     def failure(self) -> PreflightRefused | None:
@@ -236,7 +238,8 @@ def ask_engine(
         started = time.monotonic()
         heard = ask(made, target, drafter, seconds=seconds)
     redact = Redactor(deployment.known_secrets if deployment.exists() else ())
-    return _asked(made, heard, time.monotonic() - started, seconds, lambda text: redact_by_shape(redact(text)))
+    took = round(time.monotonic() - started, 1)
+    return _asked(made, heard, took, seconds, lambda text: redact_by_shape(redact(text)))
 
 
 def ask_before_download(deployment: Deployment, plan: Plan, reporter: Reporter) -> None:

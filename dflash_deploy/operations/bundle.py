@@ -18,7 +18,7 @@ from dflash_deploy.deployment.directory import LAST_GOOD, Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret
 from dflash_deploy.deployment.files import LOCK_FILE, write_archive
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
-from dflash_deploy.document import document, redacted
+from dflash_deploy.document import as_document, document, redacted
 from dflash_deploy.errors import DeployError, FileMissing
 from dflash_deploy.host.ask import find_container_engine
 from dflash_deploy.intake.files import MIB, open_file, read_text
@@ -146,7 +146,7 @@ def _text(file: Path) -> str:
 
 
 def _json(data: object) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(as_document(data), indent=2, ensure_ascii=False) + "\n"
 
 
 def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
@@ -154,9 +154,9 @@ def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
     written, state, reader = runtime.read_log().lines, runtime.state(), log_reader_for(plan)
     found = reader.read(written, ProcessEnd(state.exit_code, state.out_of_memory, state.restarts))
     return {
-        "failure": found.diagnosis and found.diagnosis.row(),
+        "failure": found.diagnosis,
         "lines": list(found.lines),
-        "costs": [cost.row() for cost in reader.costs(written)],
+        "costs": list(reader.costs(written)),
     }
 
 

@@ -11,7 +11,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.diagnosis.collect import Collector
 from dflash_deploy.diagnosis.diagnose import Diagnosis, Explanation, LogReader, ProcessEnd
 from dflash_deploy.diagnosis.lines import Recognised, clean
-from dflash_deploy.document import redacted
+from dflash_deploy.document import as_document, redacted
 from dflash_deploy.intake.files import lines_of
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.engines import ENGINES
@@ -58,19 +58,18 @@ class ExplainedLog:
 
     def document(self) -> dict[str, object]:
         """The `data` of `explain --json`, without secrets."""
-        found = self.explanation.diagnosis
         data: dict[str, object] = {
             "engine": self.engine or None,
             "release": self.release or None,
             "verdict": self.verdict,
-            "failure": found and found.row(),
+            "failure": self.explanation.diagnosis,
             "lines": list(self.explanation.lines if self.verdict != "none" else ()),
             "circumstances": list(self.explanation.circumstances),
-            "costs": [cost.row() for cost in self.costs],
+            "costs": self.costs,
             "not_known": list(self.not_known),
             "lines_read": self.lines,
         }
-        return {name: redacted(value, redact_by_shape) for name, value in data.items()}
+        return {name: redacted(as_document(value), redact_by_shape) for name, value in data.items()}
 
     def issue(self) -> str:
         """A text for an issue, in Markdown and without secrets."""

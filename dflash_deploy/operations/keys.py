@@ -26,9 +26,9 @@ from dflash_deploy.errors import (
     Interrupted,
     KeyNotReplaced,
     NotPossible,
-    SettingsRefused,
 )
 from dflash_deploy.intake.files import read_text
+from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
@@ -40,59 +40,14 @@ from dflash_deploy.serve.api_keys import NAMES, ApiKey, Scope, is_name, keys_in
 from dflash_deploy.serve.gateway.keys import METRICS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.router.files import PROBE_NAME
-from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.members import engine_endpoints, members_of
 from dflash_deploy.startup.start import Ready, bring_up, preflight
 
 if TYPE_CHECKING:
-    from dflash_deploy.plan.result import Plan
     from dflash_deploy.runtime.protocol import Runtime
     from dflash_deploy.startup.progress import ShowProgress
-
-
-@dataclass(frozen=True)
-class KeyFile(Documented):
-    """Where an API key is. The key itself is in no document."""
-
-    file: Path
-    """Path of the file that has the key."""
-    private: bool
-    """Whether only its owner can read the file."""
-    fingerprint: Fingerprint
-    """The first 8 hexadecimal digits of the key's SHA-256."""
-    deployment: Hidden[Deployment]
-    key: Hidden[Secret]
-
-
-def key(directory: Path, name: str | None = None) -> KeyFile:
-    """The API key of a deployment, or the further key with this name: `key.reveal()` of the result is its value.
-
-    Raises NoDeployment, SettingsRefused, and NotPossible if no key has the name.
-    """
-    deployment = Deployment.existing(directory, check=False)
-    if name is not None:
-        return _file_of(deployment, Secret(key_with(deployment.further_keys, name).key))
-    if not deployment.key_is_sound:
-        raise SettingsRefused(
-            f".env: {Settings.vllm_api_key} is empty, too short, or has characters that files quote",
-            hint="make one: dflash-deploy keys rotate",
-        )
-    return _file_of(deployment, deployment.key)
-
-
-def _file_of(deployment: Deployment, key: Secret) -> KeyFile:
-    return KeyFile(deployment.env_file, deployment.is_private(), key.fingerprint, deployment, key)
-
-
-def key_with(keys: Sequence[ApiKey], name: str) -> ApiKey:
-    """The key with this name. Raises NotPossible with the names that exist."""
-    for key in keys:
-        if key.name == name:
-            return key
-    names = ", ".join(key.name for key in keys) or "none"
-    raise NotPossible(f"no key has the name `{name}`", hint=f"names in {Settings.dflash_api_keys}: {names}")
 
 
 PROBE_TIMEOUT = 30.0
@@ -333,9 +288,6 @@ def _words(statuses: set[int | None]) -> str:
 
 PROOF_WITHIN = 10.0
 """Seconds until a running gateway must have read a changed key: it checks the file with each request."""
-
-PROBE_TIMEOUT = 30.0
-"""Seconds for the answer of an engine at work."""
 
 
 @dataclass(frozen=True)

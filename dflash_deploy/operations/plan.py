@@ -26,7 +26,7 @@ from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
 from dflash_deploy.foreign.write import written_as
 from dflash_deploy.host.machine import HostFacts, read_facts
-from dflash_deploy.host.net import listener_on
+from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.documents import TuneEvidence, read_state
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
@@ -88,7 +88,7 @@ class Planned:
             "pair": made.pair.name,
             "runtime": made.runtime,
             "command": self.command,
-            "settings": made.setting_rows(),
+            "settings": made.decisions,
             "memory": made.memory and made.memory.row(),
             "speed": {
                 "expected": [speed.row() for speed in made.speed],

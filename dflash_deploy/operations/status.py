@@ -15,16 +15,17 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.front import seen_workers
-from dflash_deploy.deployment.journal import events
+from dflash_deploy.deployment.journal import Happened, events
 from dflash_deploy.deployment.upgrading import differences, unfinished_upgrade
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
+from dflash_deploy.document import Documented, Keywords
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
@@ -400,39 +401,29 @@ def watch(directory: Path) -> Iterator[Watched]:
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that happened. `command` caused it; empty if no command did."""
+class Event(Documented):
+    """Something that happened."""
 
     at: datetime
-    event: str
+    """When, in UTC."""
+    event: Annotated[str, Keywords(enum=[*get_args(Happened), "alert"])]
+    """The kind of the event."""
     command: str
+    """The command that did it; empty if no command did."""
     text: str
-
-    def document(self) -> dict[str, object]:
-        """One entry of `status --since --json`."""
-        return {
-            "at": f"{self.at:%Y-%m-%dT%H:%M:%SZ}",
-            "event": self.event,
-            "command": self.command,
-            "text": self.text,
-        }
+    """What happened, in words. The text may change."""
 
 
 @dataclass(frozen=True)
-class History:
-    """What happened since a time, in order. `alerts`: the alerts are among it, because Prometheus runs."""
+class History(Documented):
+    """What happened in a time: the data of `status --since`."""
 
     since: datetime
+    """The beginning of the time, in UTC."""
     events: Sequence[Event]
+    """What happened, in order."""
     alerts: bool
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `status --since --json`."""
-        return {
-            "since": f"{self.since:%Y-%m-%dT%H:%M:%SZ}",
-            "events": [one.document() for one in self.events],
-            "alerts": self.alerts,
-        }
+    """Whether alerts are among it: Prometheus runs and answers."""
 
 
 def history(directory: Path, seconds: float) -> History:

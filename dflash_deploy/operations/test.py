@@ -141,12 +141,12 @@ class Tested:
             if name.startswith(_BY_WORKLOAD)
         }
         return {
-            "checks": self.report.rows(self.redact),
+            "checks": self.report.redacted(self.redact),
             "acceptance_length": self.acceptance_length,
             "acceptance_by_workload": by_workload,
             **({"acceptance_by_engine": dict(self.by_engine)} if self.by_engine else {}),
             "tokens_per_second": self.tokens_per_second,
-            **({"soak": [sample.document() for sample in self.soak]} if self.soak else {}),
+            **({"soak": self.soak} if self.soak else {}),
         }
 
 

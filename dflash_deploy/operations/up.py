@@ -177,7 +177,7 @@ class Running(Started):
             "fixed": self.fixed or None,
             "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
             "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
-            "checks": self.checks.rows(self.deployment.redact),
+            "checks": self.checks.redacted(self.deployment.redact),
         }
 
 

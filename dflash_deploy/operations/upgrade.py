@@ -45,10 +45,11 @@ from dflash_deploy.errors import (
 from dflash_deploy.intake.documents import UpgradeState
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.bench import speculation_of_plan
+from dflash_deploy.operations.pull import check_hub
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
 from dflash_deploy.operations.up import Start, put_back, with_weights
-from dflash_deploy.operations.upgrade_plan import PAIR, Upgraded, UpgradedSetting, Wish, _proposed
+from dflash_deploy.operations.upgrade_plan import PAIR, Newer, Upgraded, UpgradedSetting, Wish, proposed_upgrade
 from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
@@ -81,6 +82,21 @@ def slower(before: Mapping[str, Sequence[float]], after: Mapping[str, Sequence[f
     return ""
 
 
+def look(directory: Path, wish: Wish | None = None) -> Upgraded:
+    """What an upgrade would change, and what else is newer. Nothing changes.
+
+    Asks the Hub, and for a pinned base image the registry. Raises NoDeployment, SettingsRefused, NotPossible, what
+    `make_plan` raises, and PreflightRefused if `up` would refuse the new settings.
+    """
+    found, _ = proposed_upgrade(Deployment.existing(directory), wish or Wish())
+    try:
+        moved = check_hub(directory) or {}
+    except DeployError as problem:
+        return replace(found, unknown=(*found.unknown, f"newer weights: {problem.message}"))
+    rows = (Newer("weights", "", repo, "dflash-deploy pull --update") for repo in moved)
+    return replace(found, newer=(*found.newer, *rows))
+
+
 def upgrade(
     directory: Path,
     wish: Wish | None = None,
@@ -99,7 +115,7 @@ def upgrade(
         deployment = stack.enter_context(locked(directory, "upgrade"))
         state = unfinished_upgrade(deployment)
         if state is None:
-            found, choice = _proposed(deployment, wish or Wish())
+            found, choice = proposed_upgrade(deployment, wish or Wish())
             if not found.changes or not agree(found):
                 return found
             state = _begun(deployment, found, choice)
@@ -119,7 +135,7 @@ def _begun(deployment: Deployment, found: Upgraded, choice: Choice) -> UpgradeSt
     if restored_since(deployment):
         hint = "`dflash-deploy rollback` restores them in .env, then upgrade"
         raise NotPossible("the engine runs with the last working settings, not those of .env", hint=hint)
-    assert found.plan is not None  # noqa: S101 - `_proposed` has made it
+    assert found.plan is not None  # noqa: S101 - `proposed_upgrade` has made it
     reserve_room(deployment)
     deployment.next_entry.unlink(missing_ok=True)
     if choice.family is not None:

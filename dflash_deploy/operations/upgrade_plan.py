@@ -35,7 +35,6 @@ from dflash_deploy.foreign.mapping import Translator
 from dflash_deploy.intake.documents import PlannedSettings
 from dflash_deploy.operations.described import with_models
 from dflash_deploy.operations.plan import faster_recipe
-from dflash_deploy.operations.pull import check_hub
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Choice, Plan
@@ -237,22 +236,8 @@ def _options(text: str) -> list[tuple[str, list[str]]]:
     return found
 
 
-def look(directory: Path, wish: Wish | None = None) -> Upgraded:
-    """What an upgrade would change, and what else is newer. Nothing changes.
-
-    Asks the Hub, and for a pinned base image the registry. Raises NoDeployment, SettingsRefused, NotPossible, what
-    `make_plan` raises, and PreflightRefused if `up` would refuse the new settings.
-    """
-    found, _ = _proposed(Deployment.existing(directory), wish or Wish())
-    try:
-        moved = check_hub(directory) or {}
-    except DeployError as problem:
-        return replace(found, unknown=(*found.unknown, f"newer weights: {problem.message}"))
-    rows = (Newer("weights", "", repo, "dflash-deploy pull --update") for repo in moved)
-    return replace(found, newer=(*found.newer, *rows))
-
-
-def _proposed(deployment: Deployment, wish: Wish) -> tuple[Upgraded, Choice]:
+def proposed_upgrade(deployment: Deployment, wish: Wish) -> tuple[Upgraded, Choice]:
+    """What an upgrade would change, without what the Hub has newer, and the choice behind it. Raises as `look`."""
     values, planned = deployment.values, _planned(deployment)
     own = own_settings(values, planned.values)
     choice, plan = _new_plan(deployment, wish, own, planned)

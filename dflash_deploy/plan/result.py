@@ -6,7 +6,7 @@ It includes the known facts about the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeVar, get_args
 
@@ -86,14 +86,19 @@ Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The value of one setting as `.env` writes it, its origin, and its reason."""
+class Decision(Documented):
+    """One setting of the plan."""
 
     name: str
+    """Name in `.env`, as in docs/reference/settings.md."""
     value: str
+    """Value as `.env` has it; empty if the engine chooses."""
     origin: str
+    """Where the value comes from, such as `profile rtx-3090`, `--goal latency` or `.env`."""
     reason: str
+    """Why it has this value."""
     source: str = ""
+    """Document or measurement behind the reason; empty if there is none."""
 
 
 def decided(field: Field[T], value: T, origin: str, reason: str, source: str = "") -> Decision:
@@ -170,7 +175,3 @@ class Plan:
         """The engine's title, with the installed version if that differs."""
         version = self.engine_version
         return self.engine.title if version == self.engine.version else f"{self.engine.title}, installed {version}"
-
-    def setting_rows(self) -> list[dict[str, str]]:
-        """The settings as rows for `--json`."""
-        return [asdict(decision) for decision in self.decisions]

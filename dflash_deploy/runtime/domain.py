@@ -15,7 +15,7 @@ from dflash_deploy.deployment.front import certificates_in, storage_of
 from dflash_deploy.door.caddy import refusal, shaken
 from dflash_deploy.door.site import HTTP, published_site
 from dflash_deploy.errors import BadInput, FileMissing, PortTaken
-from dflash_deploy.host.net import listener_on
+from dflash_deploy.host.ports import listener_on
 from dflash_deploy.plan.replicas import LOOPBACK
 from dflash_deploy.runtime.protocol import LogPage
 from dflash_deploy.serve.settings import Settings

@@ -24,7 +24,7 @@ from dflash_deploy.door.caddy import Caddy, find_caddy, refusal
 from dflash_deploy.door.caddyfile import Door, caddyfile
 from dflash_deploy.door.site import Authority, Plain, published_site
 from dflash_deploy.errors import DOCS, DeployError, EngineMissing, EngineNotReady, PortTaken, PreflightRefused
-from dflash_deploy.host.net import listener_on, may_listen_on
+from dflash_deploy.host.ports import listener_on, may_listen_on
 from dflash_deploy.intake.documents import Report, log_damage
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.plan.command import engine_environment

@@ -9,16 +9,17 @@ from pydantic import Field
 from dflash_deploy.bench.agent_figures import Stage
 from dflash_deploy.bench.figures import Beside, Row
 from dflash_deploy.bench.workload import DescribedWorkload
+from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.document import AcceptanceLength, Positive, Rate
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import CheckData, DocumentedDict
+from dflash_deploy.schemas.common import DocumentedDict
 
 
 class TestData(DocumentedDict):
     """The result of `test`."""
 
-    checks: list[CheckData]
+    checks: list[CheckResult]
     """All checks that ran, in their order."""
     acceptance_length: AcceptanceLength | None
     """Acceptance length over the workloads of the check `drafts`, in tokens per step; null if it was not measured."""

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
 from dflash_deploy.catalog.speeds import PublishedSpeed
+from dflash_deploy.document import AcceptanceLength, Count, Rate
+from dflash_deploy.operations.ask_engine import Asked
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.plan import EngineOption
-from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, Count, DocumentedDict, Rate, Seconds
+from dflash_deploy.plan.result import Decision, RuntimeName
+from dflash_deploy.schemas.common import DocumentedDict
 
 RateRange = Annotated[list[Rate], Field(min_length=2, max_length=2)]
 LengthRange = Annotated[list[AcceptanceLength], Field(min_length=2, max_length=2)]
-
-
-class SettingData(DocumentedDict):
-    """One setting of the plan."""
-
-    name: str
-    """Name in `.env`, as in docs/reference/settings.md."""
-    value: str
-    """Value as `.env` has it; empty if the engine chooses."""
-    origin: str
-    """Where the value comes from, such as `profile rtx-3090`, `--goal latency` or `.env`."""
-    reason: str
-    """Why it has this value."""
-    source: str
-    """Document or measurement behind the reason; empty if there is none."""
 
 
 class MemoryData(DocumentedDict):
@@ -86,21 +73,6 @@ class SpeedData(DocumentedDict):
     """What the last `tune` found about the target's MTP head, in words; null if it did not measure it."""
 
 
-class AskedData(DocumentedDict):
-    """What the engine says about the plan, asked without weights (`--ask-engine`)."""
-
-    engine: str
-    """The engine that was asked, with its version."""
-    verdict: Literal["accepts", "refuses", "cannot be asked", "did not answer"]
-    """Whether it made its configuration."""
-    said: str
-    """The engine's own sentence if it refuses, or what is known of its end; empty if it accepts."""
-    decided: dict[str, str]
-    """What the engine chose, by name, such as `attention_backend`; empty unless it accepts."""
-    seconds: Seconds
-    """Duration of the question in seconds."""
-
-
 class PlanData(DocumentedDict):
     """What `plan` decides, and why."""
 
@@ -114,13 +86,13 @@ class PlanData(DocumentedDict):
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
     command: list[str]
     """Argument list of the engine, without the API key."""
-    settings: list[SettingData]
+    settings: list[Decision]
     """All settings of the deployment, in the order of `.env`."""
     memory: MemoryData | None
     """The estimated memory; null if it cannot be estimated."""
     speed: SpeedData
     """The speed to expect."""
-    asked: AskedData | None
+    asked: Asked | None
     """What the engine says about the plan; null without `--ask-engine`."""
     written: str | None
     """The plan in the form of `--as`; null without it."""

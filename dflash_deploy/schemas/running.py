@@ -6,8 +6,11 @@ from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 
+from dflash_deploy.checks.check import CheckResult
+from dflash_deploy.diagnosis.diagnose import Diagnosis
+from dflash_deploy.document import AcceptanceLength, Count, Rate, Seconds
 from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.schemas.common import AcceptanceLength, CheckData, Count, DocumentedDict, Rate, Seconds
+from dflash_deploy.schemas.common import DocumentedDict
 
 
 class FixedData(DocumentedDict):
@@ -42,7 +45,7 @@ class UpData(DocumentedDict):
     """Tokens per second of one short answer; null if it was not measured."""
     acceptance_length: AcceptanceLength | None
     """Acceptance length of that answer, in tokens per step; null if nothing was drafted or counted."""
-    checks: list[CheckData]
+    checks: list[CheckResult]
     """The quick checks of `test`, with which `up` ends."""
 
 
@@ -210,30 +213,6 @@ class StatusUrlData(DocumentedDict):
     """Acceptance length of all requests since the engine started, in tokens per step; missing if unknown."""
 
 
-class EventData(DocumentedDict):
-    """Something that happened."""
-
-    at: str
-    """When, in UTC."""
-    event: Literal["ready", "failed", "rolled-back", "stopped", "ended", "measured", "key", "settings", "alert"]
-    """The kind of the event."""
-    command: str
-    """The command that did it; empty if no command did."""
-    text: str
-    """What happened, in words. The text may change."""
-
-
-class HistoryData(DocumentedDict):
-    """What happened in a time: the data of `status --since`."""
-
-    since: str
-    """The beginning of the time, in UTC."""
-    events: list[EventData]
-    """What happened, in order."""
-    alerts: bool
-    """Whether alerts are among it: Prometheus runs and answers."""
-
-
 class ProgressData(DocumentedDict):
     """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
 
@@ -257,21 +236,6 @@ class ProgressData(DocumentedDict):
     """Seconds of this phase in the last successful start; null if unknown."""
 
 
-class KnownFailureData(DocumentedDict):
-    """A known failure, found in a log."""
-
-    id: str
-    """Id, as in docs/reference/failures.md."""
-    cause: str
-    """The cause."""
-    do: str
-    """What to do."""
-    source: str
-    """Where the failure is documented."""
-    evidence: list[str]
-    """Lines of the log that show it."""
-
-
 class ExplainData(DocumentedDict):
     """What the log of an engine says, without secrets."""
 
@@ -281,13 +245,13 @@ class ExplainData(DocumentedDict):
     """Release of the engine; null if neither `--engine` nor a line of the log names it."""
     verdict: Literal["named", "likely", "unknown", "none"]
     """How sure the cause is. `none`: the log shows no failure."""
-    failure: KnownFailureData | None
+    failure: Diagnosis | None
     """The cause; null if it is unknown, or without a failure."""
     lines: list[str]
     """The decisive lines of the log; empty if the log shows no failure."""
     circumstances: list[str]
     """What is true besides the cause, in words. The text may change."""
-    costs: list[KnownFailureData]
+    costs: list[Diagnosis]
     """Known problems that cost speed, memory or a feature without ending the engine."""
     not_known: list[str]
     """What the log does not say and would help, in words. The text may change."""

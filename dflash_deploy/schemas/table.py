@@ -7,12 +7,12 @@ from importlib import import_module
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
-from dflash_deploy.operations import connect, described, image, keys, models, pull
+from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
-from dflash_deploy.operations.keys import KeyFile
+from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.update import CatalogUpdated
@@ -46,7 +46,7 @@ CORE: Mapping[str, CommandData] = {
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
-    "status": CommandData((running.StatusData, running.HistoryData, running.StatusUrlData)),
+    "status": CommandData((running.StatusData, status.History, running.StatusUrlData)),
     "explain": CommandData((running.ExplainData, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),

@@ -33,7 +33,7 @@ from dflash_deploy.errors import (
 )
 from dflash_deploy.host.gpu import available_memory
 from dflash_deploy.host.machine import kernel_lines
-from dflash_deploy.host.net import foreign_bind, listener_on
+from dflash_deploy.host.ports import foreign_bind, listener_on
 from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.serve.settings import Settings

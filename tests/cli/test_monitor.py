@@ -13,7 +13,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.features.monitoring.project import scraped
 from dflash_deploy.operations.bench import LAST_BASELINE, keep_figures
-from dflash_deploy.operations.keys import key
+from dflash_deploy.operations.key_file import key
 from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
 from tests.support.bench_figures import figures, keep, keep_baseline, settings_of

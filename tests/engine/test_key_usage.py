@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import aiohttp
 import httpx
 
-from dflash_deploy.operations.keys import key, usage_of_keys
+from dflash_deploy.operations.key_file import key
+from dflash_deploy.operations.keys import usage_of_keys
 from tests.support.cli import dflash
 from tests.support.server import Server
 

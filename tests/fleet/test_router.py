@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.operations.key_file import key as run_key
 from dflash_deploy.operations.keys import add_key, revoke_key
-from dflash_deploy.operations.keys import key as run_key
 from tests.support.fleet_lab import FABRIC, Host, Lab, states
 
 ASK = """\

@@ -14,7 +14,8 @@ import pytest
 from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.operations.keys import key, usage_of_keys
+from dflash_deploy.operations.key_file import key
+from dflash_deploy.operations.keys import usage_of_keys
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from dflash_deploy.features.monitoring.project import PORTS, RULE_FILES
-from dflash_deploy.operations.keys import key
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash, initialise
 from tests.support.commands import run_command
 from tests.support.debian import program

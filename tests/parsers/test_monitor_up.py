@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.operations.keys import key
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes, server_of
 from tests.support.monitored import HANGS, Project, Received, fired, monitor, watched, webhook, webhook_config

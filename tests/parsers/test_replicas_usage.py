@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.operations.keys import key
+from dflash_deploy.operations.key_file import key
 from tests.support.cli import dflash
 from tests.support.commands import eventually
 from tests.support.two_engines import HANGS, door, engine_tokens, engines, keys, router, used

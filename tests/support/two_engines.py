@@ -13,7 +13,8 @@ import httpx
 from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.front import seen_workers, write_workers, written_workers
-from dflash_deploy.operations.keys import key, usage_of_keys
+from dflash_deploy.operations.key_file import key
+from dflash_deploy.operations.keys import usage_of_keys
 from dflash_deploy.operations.status import MemberStatus, status
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.planning import plan_of

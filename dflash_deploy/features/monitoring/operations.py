@@ -49,7 +49,7 @@ from dflash_deploy.features.monitoring.project import (
     write_project,
 )
 from dflash_deploy.host.ask import container_engine, elsewhere, project_containers
-from dflash_deploy.host.net import listener_on
+from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.operations.replicas import refuse_other_ranks

@@ -3,7 +3,7 @@
 import socket
 
 from dflash_deploy.host.machine import read_facts
-from dflash_deploy.host.net import is_address_here, listener_on
+from dflash_deploy.host.ports import is_address_here, listener_on
 
 
 def test_a_listener_is_seen_and_its_absence_too() -> None:

@@ -27,8 +27,8 @@ from dflash_deploy.operations import plan
 from dflash_deploy.operations import upgrade as operation
 from dflash_deploy.operations.plan import init
 from dflash_deploy.operations.up import Start
-from dflash_deploy.operations.upgrade import slower, upgrade
-from dflash_deploy.operations.upgrade_plan import Upgraded, Wish, look, merged_arguments, newest
+from dflash_deploy.operations.upgrade import look, slower, upgrade
+from dflash_deploy.operations.upgrade_plan import Upgraded, Wish, merged_arguments, newest
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import catalog_for, plan_of
 from tests.support.cli import edit_env

@@ -98,7 +98,7 @@ def test_a_command_that_no_longer_has_one_of_its_results_is_found() -> None:
 
 def test_a_map_whose_values_change_is_found() -> None:
     new = schema_of("plan")
-    new["$defs"]["SettingData"]["properties"]["value"]["type"] = "integer"
+    new["$defs"]["Decision"]["properties"]["value"]["type"] = "integer"
     assert breaches(schema_of("plan"), new) == ["document.data.settings[].value: may be integer now"]
     new = schema_of("pull")
     new["$defs"]["PullWrongData"]["properties"]["wrong"]["additionalProperties"] = {"type": "object"}

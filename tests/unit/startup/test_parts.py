@@ -36,7 +36,7 @@ def test_a_part_is_likely_and_the_decisive_lines_are_shown() -> None:
     assert (found.diagnosis.id, found.confidence) == ("adapter-code-failed", "likely")
     assert "(ValueError)" in found.diagnosis.cause
     assert found.lines == (f'  File "{ADAPTERS}", line 9, in forward', "    x = y[z]", said)
-    assert found.diagnosis.row()["evidence"] == [f'File "{ADAPTERS}", line 9, in forward']
+    assert found.diagnosis.document()["evidence"] == [f'File "{ADAPTERS}", line 9, in forward']
 
 
 def test_up_shows_the_decisive_lines_of_a_part_and_how_to_report_it() -> None:
