@@ -18,6 +18,7 @@ import pytest
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.features.page.guard import is_of_another_user
 from tests.support.answering import KEY, answer, answering, choice
 from tests.support.browser import Page, browser_or_skip
 from tests.support.cli import dflash
@@ -211,6 +212,21 @@ def test_a_token_lets_one_client_in_and_is_dead_then(deployment: Path) -> None:
         assert "frame-ancestors 'none'" in own.headers["content-security-policy"]
         assert Deployment(deployment).key.reveal() not in own.text
         check_other_pages(page, cookie)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root opens a connection of another user")
+@pytest.mark.parametrize(("user", "seen"), [(65534, True), (1000, False), (0, False)])
+def test_a_connection_of_another_user_is_seen(user: int, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        os.seteuid(user)
+        try:
+            connection = socket.create_connection(("127.0.0.1", port))
+        finally:
+            os.seteuid(0)
+        with connection:
+            assert is_of_another_user(connection.getsockname(), port) is seen
 
 
 def check_other_pages(page: Opened, cookie: str) -> None:
