@@ -128,6 +128,32 @@ def test_an_answer_can_be_stopped_before_it_begins_and_the_next_one_arrives(tab:
     assert ended(tab) == ANSWER
 
 
+def test_an_answer_that_is_stopped_in_its_middle_stays_as_it_is(entered: Page, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    with (
+        answering([*answer(3)[:4], b""]) as url,
+        opened("--url", url, "--key-file", str(tmp_path / "key"), at=tmp_path) as page,
+    ):
+        entered.open(page.address)
+        entered.until("document.querySelector('textarea')")
+        ask(entered, QUESTION)
+        entered.until("document.querySelector('.answer')?.innerText.trim() === 'word word word'")
+        click(entered, "Stop")
+        assert ended(entered) == "word word word"
+        assert "stopped" in entered.evaluate("return document.querySelector('[role=status]').innerText")
+        assert entered.console() == []
+        entered.open("about:blank")
+
+
+def test_the_button_opens_a_choice_of_pictures(tab: Page, tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(plain_png((220, 20, 20), 320, 240))
+    with tab.chosen_files(tmp_path / "red.png"):
+        click(tab, "Add pictures", as_a_person=True)
+    tab.until("document.querySelector('footer img')")
+    click(tab, "Remove pictures")
+    tab.until("!document.querySelector('footer img')")
+
+
 def test_a_question_is_text_and_never_html(tab: Page) -> None:
     ask(tab, HOSTILE)
     ended(tab)
