@@ -163,6 +163,7 @@ def test_a_client_sends_what_the_table_says(
     commands, version = installed(name, "" if records or "system" in ROWS[name] else table[0].version)
     with endpoint.connect() as connected, recording(connected.url) as (url, sent):
         asked(name, commands, endpoint, url, tmp_path)
+    print(*sent, sep="\n")
     assert [one for one in sent if one.status != 200] == []
     run = seen(name, version, engine, sent)
     if records:

@@ -104,6 +104,8 @@ def asked(**options: Any) -> dict[str, Any]:
     return {"messages": ASKED} | options
 
 
+NO_LISTS = (400, "prompt_not_supported")
+
 ROWS = (
     Row("standard options", CHAT, STANDARD, 200),
     Row("more answers than sequences", CHAT, asked(n=9, temperature=1, max_tokens=1), 200, llamacpp=(400, "")),
@@ -151,8 +153,10 @@ ROWS = (
     Row("a long prompt", CHAT, {"messages": LONG}, 400),
     Row("a long prompt, Anthropic", MESSAGES, {"messages": LONG}, 400),
     Row("a long prompt, responses", RESPONSES, {"input": LONG}, 400),
-    Row("several prompts", COMPLETIONS, {"prompt": ["a", "b"], "max_tokens": 2}, 200, "", (400, "prompt_not_supported")),
-    Row("token ids", COMPLETIONS, {"prompt": [1, 2], "max_tokens": 2}, 200, "", (400, "prompt_not_supported")),
+    Row(
+        "several prompts", COMPLETIONS, {"prompt": ["a", "b"], "max_tokens": 2}, 200, "", (400, "prompt_not_supported")
+    ),
+    Row("token ids", COMPLETIONS, {"prompt": [1, 2], "max_tokens": 2}, 200, "", NO_LISTS),
     Row("suffix", COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "", (400, "suffix_not_supported")),
     Row("echo", COMPLETIONS, {"prompt": "a", "echo": True, "max_tokens": 2}, 200, "", (400, "echo_not_supported")),
     Row("instructions", RESPONSES, {"input": ASKED, "instructions": "Be brief."}, 200),

@@ -16,12 +16,12 @@ RUNS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "clients.yam
 INTRODUCTION = """\
 # Clients
 
-Each row is a run of the real client with exactly what `dflash-deploy connect` prints or writes, against the tiny pair with
-a context of 65,536 tokens and a chat template with tools. "yes": the client sent a request of this kind. All requests of
-a run had status 200.
+Each row is a run of the real client with exactly what `dflash-deploy connect` prints or writes, against the tiny pair
+with a context of 65,536 tokens and a chat template with tools. "yes": the client sent a request of this kind. All
+requests of a run had status 200. The rows with vLLM set `TOOL_CALL_PARSER=qwen3_coder`.
 
-`make test-clients` installs the clients (5 GB), repeats the runs and compares them with this table. CI runs only the rows
-with "CI"; all others were run at their date. The rows with vLLM set `TOOL_CALL_PARSER=qwen3_coder`.
+`make test-clients` installs the clients (5 GB), repeats the runs and compares them with this table. CI runs only the
+rows with "CI"; all others were run at their date.
 """
 
 NOT_RUN = {

@@ -52,7 +52,7 @@ ENTERED = '<!doctype html><html lang="en"><title>dflash-deploy</title><meta http
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """Linux's tables of connections, with the user ID of each socket (proc_pid_net(5))."""
 
-ANOTHERS = "This address belongs to another user of this machine."
+OTHER_USER = "This address belongs to another user of this machine."
 
 USED = "This address was used or is wrong. Run `dflash-deploy open` again, and open the address that it prints."
 
@@ -120,7 +120,7 @@ class Guard:
         """Exchange the token for the cookie, once."""
         (sent, *_) = parse_qs(scope["query_string"].decode("latin-1"))["token"]
         if is_of_another_user(scope["client"], self._port):
-            await _answer(send, HTTPStatus.FORBIDDEN, ANOTHERS)
+            await _answer(send, HTTPStatus.FORBIDDEN, OTHER_USER)
             return
         if self._token is None or scope["method"] != "GET" or not compare_digest(sent.encode(), self._token.encode()):
             await _answer(send, HTTPStatus.FORBIDDEN, USED)
