@@ -119,7 +119,8 @@ class Guard:
     async def _enter(self, scope: Scope, send: Send) -> None:
         """Exchange the token for the cookie, once."""
         (sent, *_) = parse_qs(scope["query_string"].decode("latin-1"))["token"]
-        if is_of_another_user(scope["client"], self._port):
+        # a peer that has left has no address
+        if scope["client"] is None or is_of_another_user(scope["client"], self._port):
             await _answer(send, HTTPStatus.FORBIDDEN, OTHER_USER)
             return
         if self._token is None or scope["method"] != "GET" or not compare_digest(sent.encode(), self._token.encode()):
