@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.assets import asset
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.planning import plan_of
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -19,19 +21,11 @@ CONTEXT = 65536
 TEMPLATE = Path(__file__).with_name("tools.jinja")
 """A chat template for the tiny pair that shows the model its tools, as its own does not."""
 
-RELEASES = {"llamacpp": "llama.cpp b11549", "vllm": "vLLM 0.32.0"}
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of this tier."""
     parser.addoption("--record", action="store_true", help="newest versions; write docs/reference/clients.yaml")
-    parser.addoption("--engine", choices=sorted(RELEASES), default="llamacpp")
-
-
-@pytest.fixture(scope="session")
-def engine(request: pytest.FixtureRequest) -> str:
-    """The engine, as docs/reference/clients.yaml names it. The options exist if this folder is named to pytest."""
-    return RELEASES[request.config.getoption("engine", "llamacpp")]
+    parser.addoption("--engine", choices=("llamacpp", "vllm"), default="llamacpp")
 
 
 def long_gguf(directory: Path) -> tuple[str, ...]:
@@ -63,6 +57,7 @@ def long_safetensors(directory: Path) -> tuple[str, ...]:
 def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An endpoint with tools and a long context."""
     directory, weights = tmp_path_factory.mktemp("endpoint"), tmp_path_factory.mktemp("weights")
+    # the option is there if this folder was named to pytest
     llamacpp = request.config.getoption("engine", "llamacpp") == "llamacpp"
     served = (long_gguf if llamacpp else long_safetensors)(weights)
     sizes = ("--max-model-len", str(CONTEXT), "--port", str(free_port()))
@@ -75,3 +70,10 @@ def endpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     dflash("up", at=directory).succeeded()
     yield Server(directory)
     dflash("down", at=directory).succeeded()
+
+
+@pytest.fixture(scope="session")
+def engine(endpoint: Server) -> str:
+    """The engine and its release, as docs/reference/clients.yaml names it."""
+    chosen = plan_of(Deployment.existing(endpoint.directory)).engine
+    return f"{chosen.kind.title} {chosen.version}"
