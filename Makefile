@@ -37,7 +37,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 # pip says nothing for minutes
 TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -82,7 +82,7 @@ test-quick: $(LIGHT)/.ready
 # Every tier, five at a time: with four, two cores were idle for two fifths of the time. The longest begin first, so that none
 # of them is left as the last one, with a core idle beside it; the short ones fill what remains. All run, even if one fails.
 # `make -o test test-all` leaves out what `make test` has run
-TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-fleet test-hub test-processes test-decisions test-fuzz
+TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
 
 test-all: test .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target $(TIERS)
@@ -118,6 +118,13 @@ test-decisions: $(READY)
 
 test-fuzz: $(READY)
 	$(BIN)/pytest tests/fuzz
+
+# other people's clients, installed into .cache/clients: 5 GB and half an hour. CI runs the light ones
+test-clients: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest tests/clients
+
+test-clients-light: $(READY)
+	$(BIN)/pytest tests/clients -m light
 
 # longer than in the tests, with other inputs each time; what it finds is in .cache/fuzz
 fuzz: $(READY)

@@ -194,7 +194,9 @@ class Connections:
                 f"--write: {client} does not read its configuration from a file",
                 hint=f"`dflash-deploy connect {client}` prints it for {one.where}",
             )
-        path = Path(one.path).expanduser()
+        # all clients with a file in it follow the variable, as the XDG Base Directory Specification has it
+        config = os.environ.get("XDG_CONFIG_HOME")
+        path = Path(one.path.replace("~/.config", config, 1) if config else one.path).expanduser()
         old = _text_of(path)
         return ClientFile(path, old, merged(one, path, old or "", self.configuration(client)))
 

@@ -110,12 +110,17 @@ def test_the_served_name_of_the_settings_is_the_one_to_ask_for(deployment: Path)
     edit_env(deployment, SERVED_MODEL_NAME="tiny")
 
 
+def of_home(home: Path) -> Mapping[str, str]:
+    """An environment with this home directory."""
+    return {"HOME": str(home), "XDG_CONFIG_HOME": ""}
+
+
 OPENCODE = Path(".config/opencode/opencode.json")
 OWN = {"theme": "dark", "provider": {"mine": {"npm": "x"}}}
 
 
 def test_write_shows_a_diff_keeps_a_backup_and_asks(deployment: Path, tmp_path: Path) -> None:
-    home = {"HOME": str(tmp_path)}
+    home = of_home(tmp_path)
     file = tmp_path / OPENCODE
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(OWN))
@@ -139,6 +144,12 @@ def test_write_shows_a_diff_keeps_a_backup_and_asks(deployment: Path, tmp_path: 
     assert (file.read_text(), list(file.parent.glob("*.bak"))) == (text, [backup])
 
 
+def test_write_follows_the_variable_of_the_folder_of_configurations(deployment: Path, tmp_path: Path) -> None:
+    place = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "own")}
+    dflash("connect", "opencode", "--write", "--yes", at=deployment, environment=place).succeeded()
+    assert [one.relative_to(tmp_path) for one in tmp_path.rglob("*.json")] == [Path("own/opencode/opencode.json")]
+
+
 @pytest.mark.parametrize(
     ("client", "old", "said"), [("opencode", "// mine\n{}", "not valid JSON"), ("curl", "", "does not read")]
 )
@@ -146,7 +157,7 @@ def test_write_refuses_what_it_cannot_merge(deployment: Path, tmp_path: Path, cl
     file = tmp_path / OPENCODE
     file.parent.mkdir(parents=True)
     file.write_text(old)
-    ran = dflash("connect", client, "--write", "--yes", at=deployment, environment={"HOME": str(tmp_path)})
+    ran = dflash("connect", client, "--write", "--yes", at=deployment, environment=of_home(tmp_path))
     assert ran.code is ExitCode.USAGE
     assert said in ran.err
     assert (file.read_text(), len(list(tmp_path.rglob("*.*")))) == (old, 2)
@@ -158,11 +169,11 @@ def with_a(client: str, home: Path) -> Mapping[str, str]:
     program.parent.mkdir()
     program.write_text('#!/bin/sh\necho "arguments $*"\nenv\n')
     program.chmod(0o755)
-    return {"HOME": str(home), "PATH": f"{program.parent}:/usr/bin:/bin"}
+    return {**of_home(home), "PATH": f"{program.parent}:/usr/bin:/bin"}
 
 
 @pytest.mark.parametrize(
-    ("client", "arguments"), [("aider", "--model openai/tiny --model-metadata-file /dev/fd/"), ("llm", "-m dflash hi")]
+    ("client", "arguments"), [("aider", "--model openai/tiny --model-metadata-file /tmp/"), ("llm", "-m dflash hi")]
 )
 def test_launch_starts_a_client_with_the_key(deployment: Path, tmp_path: Path, client: str, arguments: str) -> None:
     environment = with_a(client, tmp_path)

@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import socket
 import socketserver
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -16,6 +17,8 @@ from typing import Any
 
 KEY = "only-for-this-endpoint-0123456789"
 MODEL = "answering"
+HANGS = 3600
+"""Seconds of an answer that does not go on."""
 
 
 def event(**fields: object) -> bytes:
@@ -60,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A stream, or a refusal for the first `refuse` requests of a connection."""
-        self.rfile.read(int(self.headers["Content-Length"]))
+        asked = self.rfile.read(int(self.headers["Content-Length"]))
         if self._locked():
             return
         if self.refuse:
@@ -71,6 +74,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for one in self.events:
+            if not one and b"stream" in asked:
+                time.sleep(HANGS)
             # each in a write of its own, as an engine sends them
             self.wfile.write(b"%x\r\n%s\r\n" % (len(one), one))
         self.wfile.write(b"0\r\n\r\n")
@@ -105,7 +110,10 @@ def _serve(server: _Server) -> None:
 
 @contextmanager
 def answering(events: list[bytes], *, refuse: bool = False) -> Iterator[str]:
-    """The address of such an endpoint in a process of its own, so that it does not share its client's interpreter."""
+    """The address of such an endpoint in a process of its own, so that it does not share its client's interpreter.
+
+    At an empty event a stream hangs.
+    """
     handler = type("Answering", (Handler,), {"events": tuple(events), "refuse": int(refuse)})
     with _Server(("127.0.0.1", 0), handler) as server:
         process = multiprocessing.get_context("fork").Process(target=_serve, args=(server,), daemon=True)

@@ -82,6 +82,30 @@ class Page:
             key = {"type": kind, "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
             self._command("Input.dispatchKeyEvent", key)
 
+    def press(self, x: float, y: float) -> None:
+        """Press the mouse at a place of the window."""
+        for kind in ("mousePressed", "mouseReleased"):
+            self._command("Input.dispatchMouseEvent", {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1})
+
+    @contextmanager
+    def chosen_files(self, *files: Path) -> Iterator[None]:
+        """Choose these files in the dialog that opens by the end of the block."""
+        self._command("Page.setInterceptFileChooserDialog", {"enabled": True})
+        self.traffic()
+        yield
+        opened: list[int] = []
+
+        def has_opened() -> bool:
+            entries = (json.loads(line)["message"] for line in self.traffic().splitlines())
+            said = (one["params"] for one in entries if one["method"] == "Page.fileChooserOpened")
+            opened.extend(one["backendNodeId"] for one in said)
+            return bool(opened)
+
+        assert wait_until(has_opened, 60), "no dialog opened"
+        names = [str(file) for file in files]
+        self._command("DOM.setFileInputFiles", {"files": names, "backendNodeId": opened[-1]})
+        self._command("Page.setInterceptFileChooserDialog", {"enabled": False})
+
     def traffic(self) -> str:
         """All that was sent and received since the last look, messages of WebSockets included, as Chromium logs it."""
         return "\n".join(entry["message"] for entry in self._post("se/log", {"type": "performance"}))

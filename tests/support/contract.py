@@ -13,6 +13,7 @@ from PIL import Image
 
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
+CACHED = {"cache_control": {"type": "ephemeral"}}
 PDF = base64.b64encode(b"%PDF-1.4").decode()
 FUNCTION = {"name": "f", "parameters": {"type": "object", "properties": {}}}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -30,43 +31,114 @@ def said(*parts: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(parts)}]}
 
 
-def shown(kind: str) -> dict[str, Any]:
-    """A question about a picture of that format."""
-    address = {"url": f"data:image/{kind.lower()};base64,{drawn(kind)}"}
-    return said({"type": "text", "text": "What colour is this?"}, {"type": "image_url", "image_url": address})
+def by_url(url: str) -> dict[str, Any]:
+    """A part that is the image at an address."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def shown(kind: str, labelled: str = "") -> dict[str, Any]:
+    """A question about a picture of that format, as one of the same or of another format."""
+    address = f"data:image/{(labelled or kind).lower()};base64,{drawn(kind)}"
+    return said({"type": "text", "text": "What colour is this?"}, by_url(address))
+
+
+def anthropics(source: dict[str, Any]) -> dict[str, Any]:
+    """A question about a picture, as Anthropic's clients send it."""
+    return said({"type": "text", "text": "What colour is this?"}, {"type": "image", "source": source})
+
+
+GREEN = {"type": "base64", "media_type": "image/png", "data": drawn("PNG")}
+OF_RESPONSES = [
+    {"type": "input_text", "text": "What colour is this?"},
+    {"type": "input_image", "image_url": f"data:image/png;base64,{GREEN['data']}", "detail": "auto"},
+]
+TOOLS = [{"type": "function", "function": FUNCTION}]
+LONG = [{"role": "user", "content": "word " * 5000}]
+SOUND = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+SVG = base64.b64encode(b'<svg xmlns="http://www.w3.org/2000/svg"/>').decode()
+STANDARD = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "developer", "content": "Be right."},
+        *ASKED,
+    ],
+    "n": 2,
+    "temperature": 0.7,
+    "seed": 1,
+    "stop": ["\n\n"],
+    "logprobs": True,
+    "top_logprobs": 5,
+    "max_completion_tokens": 20,
+}
+IGNORED = {
+    "messages": ASKED,
+    "store": True,
+    "metadata": {"a": "b"},
+    "user": "me",
+    "prediction": {"type": "content", "content": "Paris"},
+    "web_search_options": {},
+    "modalities": ["text"],
+    "parallel_tool_calls": True,
+    "of_a_later_api": 1,
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A request to a route, and the status and the code of its answer; an empty code for one that is right."""
+    """A request to a route, and the status and the code of its answer; an empty code for one that is right.
+
+    `llamacpp`: the status and the code on llama.cpp if they differ. `says`: words of an answer that is right.
+    """
 
     name: str
     path: str
     body: dict[str, Any] | None
     status: int
     code: str = ""
+    llamacpp: tuple[int, str] | None = None
+    says: str = ""
 
+
+def asked(**options: Any) -> dict[str, Any]:
+    """The question with options."""
+    return {"messages": ASKED} | options
+
+
+NO_LISTS = (400, "prompt_not_supported")
 
 ROWS = (
+    Row("standard options", CHAT, STANDARD, 200),
+    Row("more answers than sequences", CHAT, asked(n=9, temperature=1, max_tokens=1), 200, llamacpp=(400, "")),
+    Row("a temperature of 5", CHAT, asked(temperature=5), 400, llamacpp=(200, "")),
+    Row("top_logprobs of 50", CHAT, asked(logprobs=True, top_logprobs=50), 400, llamacpp=(200, "")),
+    Row("five stops", CHAT, asked(stop=list("vwxyz")), 400, llamacpp=(200, "")),
+    Row("no answer", CHAT, asked(max_tokens=0), 400, llamacpp=(200, "")),
+    Row("an empty list of messages", CHAT, {"messages": []}, 400, llamacpp=(200, "")),
+    Row("options of a stream", CHAT, asked(stream_options={"include_usage": True}), 400, llamacpp=(200, "")),
+    Row("an empty list of tools", CHAT, asked(tools=[]), 400, llamacpp=(200, "")),
+    Row("fields without effect", CHAT, IGNORED, 200, says="Paris"),
+    Row("logit_bias", CHAT, asked(logit_bias={"5": 1}), 400, llamacpp=(200, "")),
+    Row("min_p", CHAT, asked(min_p=0.1, temperature=1), 400, llamacpp=(200, "")),
+    Row("effort", CHAT, asked(reasoning_effort="low"), 200),
     Row("one model", "/v1/models/tiny", None, 200),
     Row("one model that is not served", "/v1/models/gpt-4", None, 404, "model_not_found"),
-    Row("a path that is no route", "/v1/nothing", None, 404, "not_found"),
+    Row("a chat with another model", CHAT, asked(model="gpt-4"), 404, "", llamacpp=(404, "model_not_found")),
     Row("another method", CHAT, None, 404, "not_found"),
-    Row("embeddings", "/v1/embeddings", {"input": "a"}, 404, "not_found"),
-    Row(
-        "tools",
-        CHAT,
-        {"messages": ASKED, "tools": [{"type": "function", "function": FUNCTION}]},
-        400,
-        "tools_not_supported",
+    *(
+        Row(f"no route: {path}", path, body, 404, "not_found")
+        for path, body in (
+            ("/", None),
+            ("/v1/nothing", None),
+            ("/v1/files", None),
+            ("/api/chat", {}),
+            *((f"/v1/{name}", {"input": "a"}) for name in ("embeddings", "rerank", "moderations")),
+            *((f"/v1/{name}", {}) for name in ("audio/transcriptions", "audio/speech", "images/generations")),
+        )
     ),
-    Row(
-        "tools of Anthropic",
-        MESSAGES,
-        {"messages": ASKED, "tools": [{"name": "f", "input_schema": {}}]},
-        400,
-        "tools_not_supported",
-    ),
+    Row("tools", CHAT, asked(tools=TOOLS), 400, "tools_not_supported"),
+    Row("tools that must be called", CHAT, asked(tools=TOOLS, tool_choice="required"), 400, "tools_not_supported"),
+    Row("tools that must not be called", CHAT, asked(tools=TOOLS, tool_choice="none"), 200),
+    Row("tools of Anthropic", MESSAGES, asked(tools=[{"name": "f", "input_schema": {}}]), 400, "tools_not_supported"),
     Row(
         "tools of responses",
         RESPONSES,
@@ -74,40 +146,38 @@ ROWS = (
         400,
         "tools_not_supported",
     ),
+    Row("a tool of OpenAI's servers", RESPONSES, {"input": "a", "tools": [{"type": "web_search"}]}, 200),
+    Row("more tokens than the context has", CHAT, asked(max_tokens=32000), 200, says="Paris"),
+    Row("more tokens, Anthropic", MESSAGES, asked(max_tokens=32000), 200, says="Paris"),
+    Row("more tokens, responses", RESPONSES, {"input": ASKED, "max_output_tokens": 32000}, 200, says="Paris"),
+    Row("a long prompt", CHAT, {"messages": LONG}, 400),
+    Row("a long prompt, Anthropic", MESSAGES, {"messages": LONG}, 400),
+    Row("a long prompt, responses", RESPONSES, {"input": LONG}, 400),
     Row(
-        "tools that must not be called",
-        CHAT,
-        {"messages": ASKED, "tools": [{"type": "function", "function": FUNCTION}], "tool_choice": "none"},
-        200,
+        "several prompts", COMPLETIONS, {"prompt": ["a", "b"], "max_tokens": 2}, 200, "", (400, "prompt_not_supported")
     ),
-    Row("more tokens than the context has", CHAT, {"messages": ASKED, "max_tokens": 32000}, 200),
-    Row("more tokens, Anthropic", MESSAGES, {"messages": ASKED, "max_tokens": 32000}, 200),
-    Row("more tokens, responses", RESPONSES, {"input": ASKED, "max_output_tokens": 32000}, 200),
-    Row(
-        "a PDF",
-        CHAT,
-        said({"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PDF}"}}),
-        400,
-        "document_not_supported",
+    Row("token ids", COMPLETIONS, {"prompt": [1, 2], "max_tokens": 2}, 200, "", NO_LISTS),
+    Row("suffix", COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "", (400, "suffix_not_supported")),
+    Row("echo", COMPLETIONS, {"prompt": "a", "echo": True, "max_tokens": 2}, 200, "", (400, "echo_not_supported")),
+    Row("instructions", RESPONSES, {"input": ASKED, "instructions": "Be brief."}, 200),
+    Row("an earlier response", RESPONSES, {"input": "a", "previous_response_id": "resp_1"}, 404, "", (400, "")),
+    Row("parts of a system prompt", MESSAGES, asked(system=[{"type": "text", "text": "Be brief.", **CACHED}]), 200),
+    Row("tokens counted", f"{MESSAGES}/count_tokens", {"messages": ASKED}, 200, says="input_tokens"),
+    Row("no messages", MESSAGES, {}, 400),
+    *(
+        Row(f"a PDF, {path}", path, body, 400, "document_not_supported")
+        for path, body in (
+            (CHAT, said({"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PDF}"}})),
+            (MESSAGES, said({"type": "document", "source": {**GREEN, "media_type": "application/pdf", "data": PDF}})),
+            (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": PDF}]}]}),
+        )
     ),
+    Row("a file of the machine", CHAT, said(by_url("file:///etc/passwd")), 400, "image_url_refused"),
+    Row("an image of the network", CHAT, said(by_url("http://127.0.0.1:9/a.png")), 400, "image_url_refused"),
     Row(
-        "a PDF, Anthropic",
+        "an image of the network, Anthropic",
         MESSAGES,
-        said({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF}}),
-        400,
-        "document_not_supported",
-    ),
-    Row(
-        "a PDF, responses",
-        RESPONSES,
-        {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": PDF}]}]},
-        400,
-        "document_not_supported",
-    ),
-    Row(
-        "a file of the machine",
-        CHAT,
-        said({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}),
+        anthropics({"type": "url", "url": "https://127.0.0.1:9/a.png"}),
         400,
         "image_url_refused",
     ),
@@ -118,9 +188,16 @@ ROWS = (
         400,
         "invalid_image",
     ),
-    Row("no messages", MESSAGES, {}, 400),
-    Row("effort", CHAT, {"messages": ASKED, "reasoning_effort": "low"}, 200),
-    *(Row(f"a picture, {kind}", CHAT, shown(kind), 200) for kind in ("PNG", "WEBP", "TIFF", "AVIF")),
+    Row("a drawing", CHAT, said(by_url(f"data:image/svg+xml;base64,{SVG}")), 400, "invalid_image"),
+    Row("a damaged image", CHAT, said(by_url("data:image/png;base64,!!")), 400, "invalid_image"),
+    Row("a sound", CHAT, said(SOUND), 400, "", (400, "audio_not_supported")),
+    *(
+        Row(f"a picture, {kind}", CHAT, shown(kind), 200, says="green")
+        for kind in ("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "AVIF")
+    ),
+    Row("a JPEG that is labelled PNG", CHAT, shown("JPEG", "PNG"), 200, says="green"),
+    Row("a picture of Anthropic", MESSAGES, anthropics(GREEN), 200, says="green"),
+    Row("a picture of responses", RESPONSES, {"input": [{"role": "user", "content": OF_RESPONSES}]}, 200, says="green"),
 )
 
 
@@ -131,19 +208,18 @@ def answer(row: Row, url: str, key: str) -> httpx.Response:
     return httpx.request(method, url + row.path, json=body, headers={"api-key": key}, timeout=300)
 
 
-def problems(url: str, key: str) -> list[str]:
+def problems(url: str, key: str, *, llamacpp: bool = False) -> list[str]:
     """The rows that an endpoint does not keep; none is the promise."""
     found = []
     for row in ROWS:
+        status, code = row.llamacpp if llamacpp and row.llamacpp is not None else (row.status, row.code)
         got = answer(row, url, key)
         error = got.json().get("error") or {}
-        if got.status_code != row.status or (row.code and error.get("code") != row.code):
+        if got.status_code != status or (code and error.get("code") != code):
             found.append(f"{row.name}: {got.status_code} {got.text[:200]}")
-        if got.status_code >= 400 and (got.json().get("type") == "error") != row.path.startswith(MESSAGES):
+        elif status >= 400 and (got.json().get("type") == "error") != row.path.startswith(MESSAGES):
             found.append(f"{row.name}: not in the form of its API: {got.text[:200]}")
-        if row.name.startswith("a picture") and "green" not in got.text:
-            found.append(f"{row.name}: not described: {got.text[:200]}")
-        if "tokens" in row.name and "Paris" not in got.text:
+        elif status < 400 and row.says not in got.text:
             found.append(f"{row.name}: not answered: {got.text[:200]}")
     return found
 

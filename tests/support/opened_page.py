@@ -54,9 +54,15 @@ def opened(*options: str, at: Path) -> Iterator[Opened]:
         assert process.wait() == ExitCode.DONE
 
 
-def click(tab: Page, name: str) -> None:
-    tab.until(f"""document.querySelector('[aria-label="{name}"]')?.offsetParent""")
-    tab.evaluate(f"""document.querySelector('[aria-label="{name}"]').click()""")
+def click(tab: Page, name: str, *, as_a_person: bool = False) -> None:
+    """Press a button; `as_a_person`: with the mouse, without which a browser opens no choice of files."""
+    button = f"""document.querySelector('[aria-label="{name}"]')"""
+    tab.until(f"{button}?.offsetParent")
+    if as_a_person:
+        place = tab.evaluate(f"return {button}.getBoundingClientRect()")
+        tab.press(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+    else:
+        tab.evaluate(f"{button}.click()")
 
 
 def ask(tab: Page, question: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-HALVES = {"", "restarts", "not restarts"}
+HALVES = {"", "restarts", "not restarts", "light"}
 """The marks by which `make` runs a tier in parts."""
 
 

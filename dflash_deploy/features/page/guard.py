@@ -1,14 +1,20 @@
 """Who may use the page: the one browser that exchanged the token of the printed address for a cookie.
 
 Each request must name this machine as its host, so that a domain that resolves to 127.0.0.1 reads nothing (DNS
-rebinding). What another page sends is refused by its origin, also on a WebSocket, where cookies have no SameSite.
+rebinding). What another page sends is refused by its origin, also on a WebSocket, where cookies have no SameSite. A
+browser has the address among its arguments, which `ps` shows to all users: the token is for this user only.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from secrets import compare_digest, token_urlsafe
 from typing import Any
 from urllib.parse import parse_qs
@@ -43,6 +49,11 @@ HEADERS = {
 # the browser asks again by itself, from this origin: after a redirect from elsewhere it would not send the cookie
 ENTERED = '<!doctype html><html lang="en"><title>dflash-deploy</title><meta http-equiv="refresh" content="0;url=/">'
 
+CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+"""Linux's tables of connections, with the user ID of each socket (proc_pid_net(5))."""
+
+OTHER_USER = "This address belongs to another user of this machine."
+
 USED = "This address was used or is wrong. Run `dflash-deploy open` again, and open the address that it prints."
 
 
@@ -54,6 +65,7 @@ class Guard:
 
     def __init__(self, app: Application, port: int) -> None:
         self.app = app
+        self._port = port
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         # browsers send cookies to all ports of a host: pages of two deployments have names of their own
         self._cookie = f"dflash_page_{port}"
@@ -107,12 +119,35 @@ class Guard:
     async def _enter(self, scope: Scope, send: Send) -> None:
         """Exchange the token for the cookie, once."""
         (sent, *_) = parse_qs(scope["query_string"].decode("latin-1"))["token"]
+        # a peer that has left has no address
+        if scope["client"] is None or is_of_another_user(scope["client"], self._port):
+            await _answer(send, HTTPStatus.FORBIDDEN, OTHER_USER)
+            return
         if self._token is None or scope["method"] != "GET" or not compare_digest(sent.encode(), self._token.encode()):
             await _answer(send, HTTPStatus.FORBIDDEN, USED)
             return
         self._token = None
         cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
         await _answer(send, HTTPStatus.OK, ENTERED, {"set-cookie": cookie, "content-type": "text/html"})
+
+
+def is_of_another_user(client: tuple[str, int], port: int) -> bool:
+    """Whether a connection from an IPv4 address and port to `port` is another user's; `False` if nothing says so.
+
+    Root's is not, since root reads everything; nor is one of the user who called sudo, whose browser or tunnel it is.
+    """
+    own = os.getuid()
+    if own == 0:
+        return False
+    host = int.from_bytes(socket.inet_aton(client[0]), sys.byteorder)
+    ends = (f"{host:08X}:{client[1]:04X}", f":{port:04X}")
+    for table in CONNECTIONS:
+        with suppress(OSError):
+            for line in table.read_text(encoding="ascii").splitlines():
+                _, local, remote, *rest = line.split()
+                if local.endswith(ends[0]) and remote.endswith(ends[1]):
+                    return rest[4] not in {"0", str(own), os.environ.get("SUDO_UID")}
+    return False
 
 
 async def _answer(send: Send, status: HTTPStatus, text: str, more: dict[str, str] | None = None) -> None:

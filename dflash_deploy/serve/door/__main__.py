@@ -70,6 +70,7 @@ BEHIND: Mapping[str, Behind] = {
             any_model=True,
             one_prompt=True,
             schema_of_chats=True,
+            any_tool=True,
             mistakes=re.compile("is required|not supported|unsupported|invalid|must be", re.IGNORECASE),
         ),
         Asks.TIMINGS,

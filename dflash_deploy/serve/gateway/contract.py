@@ -56,7 +56,8 @@ class Gaps:
     `describes_model`: /props says whether its model reads images and sounds and whether its template has tools;
     without it, TOOL_CALL_PARSER decides about tools. `any_model`: it answers for any model name.
     `one_prompt`: /v1/completions takes one text, without `echo` and `suffix`. `schema_of_chats`: /v1/responses obeys
-    `response_format` but ignores `text.format`. `mistakes`: the texts of answers with status 500 to a client's mistake.
+    `response_format` but ignores `text.format`. `any_tool`: the name in a `tool_choice` is ignored.
+    `mistakes`: the texts of answers with status 500 to a client's mistake.
     """
 
     pictures: frozenset[str] = frozenset()
@@ -64,6 +65,7 @@ class Gaps:
     any_model: bool = False
     one_prompt: bool = False
     schema_of_chats: bool = False
+    any_tool: bool = False
     mistakes: re.Pattern[str] | None = None
 
 
@@ -111,6 +113,8 @@ class Contract:
         changed = self._cap(said)
         if path == RESPONSES and self._gaps.schema_of_chats:
             changed = _with_schema(said) or changed
+        if self._gaps.any_tool:
+            changed = _with_named_tool(said) or changed
         if not self._gaps.describes_model and not self._separates:
             changed = _without_effort(said) or changed
         if changed:
@@ -250,6 +254,25 @@ def _with_schema(said: dict[str, Any]) -> bool:
     elif form.get("type") == "json_object":
         said["response_format"] = {"type": "json_object"}
     return "response_format" in said
+
+
+def _with_named_tool(said: dict[str, Any]) -> bool:
+    """Offer only the tool that must be called, and require a call: the name is ignored (llama.cpp b11549)."""
+    name = _tool_name(said.get("tool_choice"))
+    named = [tool for tool in _dicts(said.get("tools")) if name is not None and _tool_name(tool) == name]
+    if not named:
+        return False
+    anthropics = said["tool_choice"].get("type") == "tool"
+    said.update(tools=named, tool_choice={"type": "any"} if anthropics else "required")
+    return True
+
+
+def _tool_name(said: object) -> object:
+    """The name in a tool or in a choice of one, in each API's form."""
+    if not isinstance(said, dict):
+        return None
+    function = said.get("function")
+    return function.get("name") if isinstance(function, dict) else said.get("name")
 
 
 def _without_effort(said: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ import pytest
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
+from dflash_deploy.features.page.guard import is_of_another_user
 from tests.support.answering import KEY, answer, answering, choice
 from tests.support.browser import Page, browser_or_skip
 from tests.support.cli import dflash
@@ -127,6 +128,32 @@ def test_an_answer_can_be_stopped_before_it_begins_and_the_next_one_arrives(tab:
     assert ended(tab) == ANSWER
 
 
+def test_an_answer_that_is_stopped_in_its_middle_stays_as_it_is(entered: Page, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    with (
+        answering([*answer(3)[:4], b""]) as url,
+        opened("--url", url, "--key-file", str(tmp_path / "key"), at=tmp_path) as page,
+    ):
+        entered.open(page.address)
+        entered.until("document.querySelector('textarea')")
+        ask(entered, QUESTION)
+        entered.until("document.querySelector('.answer')?.innerText.trim() === 'word word word'")
+        click(entered, "Stop")
+        assert ended(entered) == "word word word"
+        assert "stopped" in entered.evaluate("return document.querySelector('[role=status]').innerText")
+        assert entered.console() == []
+        entered.open("about:blank")
+
+
+def test_the_button_opens_a_choice_of_pictures(tab: Page, tmp_path: Path) -> None:
+    (tmp_path / "red.png").write_bytes(plain_png((220, 20, 20), 320, 240))
+    with tab.chosen_files(tmp_path / "red.png"):
+        click(tab, "Add pictures", as_a_person=True)
+    tab.until("document.querySelector('footer img')")
+    click(tab, "Remove pictures")
+    tab.until("!document.querySelector('footer img')")
+
+
 def test_a_question_is_text_and_never_html(tab: Page) -> None:
     ask(tab, HOSTILE)
     ended(tab)
@@ -211,6 +238,21 @@ def test_a_token_lets_one_client_in_and_is_dead_then(deployment: Path) -> None:
         assert "frame-ancestors 'none'" in own.headers["content-security-policy"]
         assert Deployment(deployment).key.reveal() not in own.text
         check_other_pages(page, cookie)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root opens a connection of another user")
+@pytest.mark.parametrize(("user", "seen"), [(65534, True), (1000, False), (0, False)])
+def test_a_connection_of_another_user_is_seen(user: int, seen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        os.seteuid(user)
+        try:
+            connection = socket.create_connection(("127.0.0.1", port))
+        finally:
+            os.seteuid(0)
+        with connection:
+            assert is_of_another_user(connection.getsockname(), port) is seen
 
 
 def check_other_pages(page: Opened, cookie: str) -> None:

@@ -12,11 +12,14 @@ import yaml
 
 from dflash_deploy.assets import asset
 from dflash_deploy.connect import KEY_VARIABLE, EndpointFacts, clients, configuration, merged, problems_of
-from dflash_deploy.errors import FileInvalid
+from dflash_deploy.errors import BadInput, FileInvalid
+from dflash_deploy.operations.connect import ClientFile
+from tools.reference.clients import NOT_RUN, runs
 
 NASTY = EndpointFacts(
     "http://127.0.0.1:8000", 'it\'s "a" $model\\ \U0001f600 \x7f\x85\u2028\u00e9', 4096, "/home/you/my box's $dir"
 )
+TESTS = Path(__file__).parents[2]
 PLAIN = EndpointFacts("http://127.0.0.1:8000", "tiny", 4096, "/home/you/box")
 
 
@@ -32,6 +35,23 @@ def test_every_template_belongs_to_a_client() -> None:
     files = {path.name for path in asset("connect").iterdir() if path.is_file()}
     named_files = {file for client in clients().values() for file in (client.file, client.images_file) if file}
     assert files == named_files | {"clients.yaml"}
+
+
+def test_each_client_was_run_or_has_its_reason() -> None:
+    ran = {run.client for run in runs()}
+    assert ran == set(yaml.safe_load((TESTS / "clients" / "clients.yaml").read_text()))
+    assert ran.isdisjoint(NOT_RUN)
+    assert set(clients()) <= ran | set(NOT_RUN)
+
+
+def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("old")
+    planned = ClientFile(path, "old", "new")
+    path.write_text("edited")
+    with pytest.raises(BadInput, match="has changed meanwhile"):
+        planned.write()
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["edited"]
 
 
 @pytest.mark.parametrize("name", clients())

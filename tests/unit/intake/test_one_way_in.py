@@ -31,6 +31,7 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "operations/ask.py": (1, "Pillow reads a picture whose bytes were read with a limit"),
     "features/export/folder.py": (1, _OF_THE_PACKAGE),
     "host/gpu.py": (6, _OF_THE_KERNEL),
+    "features/page/guard.py": (1, _OF_THE_KERNEL),
     "features/page/conversation.py": (1, "a picture in memory, which `operations.ask.picture` has checked"),
     "runtime/process.py": (2, _OF_THE_KERNEL),
     "runtime/native_process.py": (1, _OF_THE_KERNEL),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from dflash_deploy.features.page.guard import LARGEST_BODY, Guard, Receive, Scop
 PORT = 4321
 HOST = f"127.0.0.1:{PORT}"
 ORIGIN = f"http://{HOST}"
+CLIENT = ("127.0.0.1", 0xD431)
 
 
 async def inner(scope: Scope, receive: Receive, send: Send) -> None:
@@ -34,6 +37,7 @@ def asked(guard: Guard, path: str = "/", kind: str = "http", method: str = "GET"
     scope = {
         "type": kind,
         "method": method,
+        "client": CLIENT,
         "query_string": path.partition("?")[2].encode(),
         "headers": [(name.encode(), value.encode()) for name, value in named.items()],
     }
@@ -63,6 +67,33 @@ def test_the_token_gives_the_cookie_once(guard: Guard) -> None:
     assert header(first, "set-cookie").endswith("; Path=/; HttpOnly; SameSite=Strict")
     again = asked(guard, guard.path)
     assert (again["status"], header(again, "set-cookie")) == (403, "")
+
+
+HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+MAPPED = "0000000000000000FFFF0000"
+"""What an IPv6 socket has before an IPv4 address."""
+
+
+@pytest.mark.skipif(sys.byteorder == "big", reason="the table is one of a little-endian machine")
+@pytest.mark.parametrize("before", ["", MAPPED])
+@pytest.mark.parametrize(
+    ("uid", "status"), [(1000, 200), (1001, 403), (0, 200), (1002, 200)], ids=["own", "another", "root", "sudo"]
+)
+def test_the_token_is_for_this_user(
+    before: str, uid: int, status: int, guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest = "01 00000000:00000000 00:00000000 00000000"
+    ends = ("0100007F:D431", "0100007F:10E1")
+    others = f"   1: {before}0200007F:D431 {before}{ends[1]} {rest} 1000        0 2 1\n"
+    own = f"   2: {before}{ends[0]} {before}{ends[1]} {rest} {uid:5}        0 3 1\n"
+    table = tmp_path / "tcp"
+    table.write_text(HEADER + others + own)
+    monkeypatch.setattr("dflash_deploy.features.page.guard.CONNECTIONS", (tmp_path / "none", table))
+    monkeypatch.setattr("os.getuid", lambda: 1000)
+    monkeypatch.setenv("SUDO_UID", "1002")
+    assert asked(guard, guard.path)["status"] == status
+    table.write_text(HEADER)
+    assert asked(guard, guard.path)["status"] == (200 if status == 403 else 403), "the token lives on if it was refused"
 
 
 @pytest.mark.parametrize("path", ["/", "/?token=", "/?token=None", "/?token=%C3%A9", "/?token", "/?other=1"])

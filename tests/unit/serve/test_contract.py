@@ -20,6 +20,7 @@ from tests.support.locked import FIRST, KEYS, bearer, request, talk
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "endpoint.md"
 SERVED = {"SERVED_MODEL_NAME": "tiny small", "MAX_MODEL_LEN": "2048"}
 TOOL = {"type": "function", "function": {"name": "f"}}
+OTHER = {"type": "function", "function": {"name": "g"}}
 
 
 @dataclass
@@ -114,6 +115,25 @@ def test_the_engine_says_once_what_its_model_can_do() -> None:
     for _ in range(3):
         talk(app, request(CHAT, "POST", bearer(FIRST)), [body])
     assert len(engine.read) == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "tools", "choice", "passed_on"),
+    [
+        (CHAT, [TOOL, OTHER], {"type": "function", "function": {"name": "f"}}, "required"),
+        (RESPONSES, [{"type": "function", "name": "f"}, OTHER], {"type": "function", "name": "f"}, "required"),
+        (MESSAGES, [{"name": "f"}, {"name": "g"}], {"type": "tool", "name": "f"}, {"type": "any"}),
+    ],
+)
+def test_a_tool_that_must_be_called_is_the_only_one_where_the_engine_ignores_its_name(
+    path: str, tools: list[Any], choice: Any, passed_on: Any
+) -> None:
+    engine = props(tools=True)
+    ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": choice}, gaps=GAPS)
+    assert (engine.read[-1]["tools"], engine.read[-1]["tool_choice"]) == (tools[:1], passed_on)
+    for left in ("auto", "required", {"type": "function", "name": "none of them"}, 1):
+        ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": left}, gaps=GAPS)
+        assert (engine.read[-1]["tools"], engine.read[-1]["tool_choice"]) == (tools, left)
 
 
 @pytest.mark.parametrize(
