@@ -49,5 +49,8 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     weights = pair.target.bytes + (pair.drafter.bytes if plan.drafting else 0)
     notice: tuple[str, ...] = (f"         {pair.target.notice}",) if pair.target.notice else ()
     if pair.drafter.absent and not plan.speculating:
-        notice = (*notice, "         no draft model is known for it: it decodes without drafts")
+        notice = (*notice, "         without a draft model: it decodes without drafts")
+    if pair.family.unknown:
+        licence = pair.target.licence or "not stated: find out whether you may use it"
+        notice = (*notice, f"         licence {licence}{'; gated: needs HF_TOKEN' if pair.target.gated else ''}")
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"
