@@ -84,15 +84,19 @@ def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
 
 def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
     """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
-    named = [item for item in recipe.items if _role(item, engine) == "model" and not item.unset]
-    model = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
-    drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
-    model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
+    model, drafter, file = (named_weights(recipe, engine, role) for role in ("model", "drafter", "file"))
     matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
     both = [pair for pair in matching if _names(pair.drafter, drafter)]
     drafters = {name for one in catalog.engines.values() if one.engine == engine for name in one.drafters}
     fitting = [pair for pair in matching if pair.drafter.architecture in drafters]
-    return next(iter(both or fitting or matching), model)
+    return next(iter(both or fitting or matching), f"{model}/{file}" if model and file else model)
+
+
+def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:
+    """What a recipe names as its `model`, `file` or `drafter`, outside its container; empty if it names none."""
+    named = [item for item in recipe.items if _role(item, engine) == role and not item.unset]
+    text = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
+    return _place(text, recipe.mounts)
 
 
 def _role(item: RecipeItem, engine: str) -> str:
@@ -230,7 +234,7 @@ class Translator:
         if rule.of_method and self.method:
             why = f"belongs to {self.method}, and the plan drafts with DFlash"
             return self._as(item, "superseded", rule.ours or rule.setting, why)
-        if rule.role:
+        if rule.role and rule.role != "file":
             return self._by_role(item, rule.role)
         if rule.setting and (not rule.values or item.value in rule.values):
             return self._by_value(item, rule)
@@ -311,15 +315,19 @@ class Translator:
     def _model(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "unknown", "", self._unknown_model(item.value))
-        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", "weights are below --models-dir")
+        why = "not in the catalog: read from its headers" if self.pair.family.unknown else "weights are below --models-dir"
+        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", why)
 
     def _drafter(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
         own, pair = self.pair.drafter, self.pair.name
+        if own.absent:
+            why = "no DFlash draft model that fits: the plan has none (`init --drafter` names one)"
+            return self._as(item, "superseded", f"{Settings.dflash_drafter}=off", why)
         if _names(own, _place(item.value, self.recipe.mounts)):
             return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair}")
-        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled}"
+        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled or own.path}"
         return self._as(item, "superseded", Settings.dflash_drafter.name, why)
 
     def _image(self, item: RecipeItem) -> Translated:

@@ -20,7 +20,7 @@ class ForeignRule(Entry):
 
     setting: Annotated[str, Field(description="the setting that takes its value")] = ""
     role: Annotated[
-        Literal["", "model", "drafter", "served", "quantization", "port", "mount", "publish", "image"],
+        Literal["", "model", "file", "drafter", "served", "quantization", "port", "mount", "publish", "image"],
         Field(description="what it names, if that is more than a value"),
     ] = ""
     values: Annotated[
