@@ -182,7 +182,7 @@ class Translator:
         return Translated(item.kind, item.name, value, item.line, fate, ours, why)
 
     def _secret(self, item: RecipeItem) -> Translated:
-        hidden = replace(item, value=REDACTED if item.value and not item.unset else item.unset)
+        hidden = replace(item, value=REDACTED if item.value else "")
         if item.unset or not item.value:
             return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
         why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
