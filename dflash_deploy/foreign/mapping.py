@@ -161,7 +161,7 @@ class Translator:
     def _row(self, item: RecipeItem) -> Translated:
         if _SECRET.search(item.name) and item.kind != "command":
             return self._secret(item)
-        if item.unset:
+        if item.unset and not self._is_mount(item):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
         read = {
@@ -234,8 +234,10 @@ class Translator:
         if rule.of_method and self.method:
             why = f"belongs to {self.method}, and the plan drafts with DFlash"
             return self._as(item, "superseded", rule.ours or rule.setting, why)
-        if rule.role and rule.role != "file":
+        if rule.role:
             return self._by_role(item, rule.role)
+        if line := rule.instead.get(item.value):
+            return self._instead(item, line)
         if rule.setting and (not rule.values or item.value in rule.values):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
@@ -244,17 +246,35 @@ class Translator:
             return self._reserved(item) or self._extra(item)
         return self._as(item, "not-ours", rule.ours, rule.other or "nothing here depends on it")
 
+    def _is_mount(self, item: RecipeItem) -> bool:
+        """Whether its value is of no matter: weights and caches have places of ours."""
+        rule = container_rules().options.get(item.name) if item.kind == "container" else None
+        return rule is not None and rule.role == "mount"
+
+    def _instead(self, item: RecipeItem, line: str) -> Translated:
+        """Another line of `.env` that means the same."""
+        name, _, value = line.partition("=")
+        if name == Settings.extra_args.name:
+            self.extra[value] = (value,)
+        else:
+            self.settings[name] = value
+        return self._as(item, "mapped", line, _IN_OTHER_WORDS)
+
     def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         value = rule.values.get(item.value, item.value)
         if item.value in rule.values and not value:
             return self._as(item, "mapped", rule.setting, "as the plan has it")
         found = next(one for one in Settings.fields() if one.name == rule.setting)
-        return self._set(item, found, self._number(value, rule))
+        number = self._number(value, rule)
+        row = self._set(item, found, number)
+        shared = rule.per and number != value and row.fate == "mapped"
+        return replace(row, why="theirs is for all sequences together") if shared else row
 
     def _by_role(self, item: RecipeItem, role: str) -> Translated:
         read = {
             "model": self._model,
             "drafter": self._drafter,
+            "file": self._file,
             "served": self._served,
             "port": self._port,
             "quantization": self._quantization,
@@ -316,7 +336,15 @@ class Translator:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "unknown", "", self._unknown_model(item.value))
         why = "not in the catalog: read from its headers" if self.pair.family.unknown else "weights are below --models-dir"
+        file, (_, _, form) = self.pair.target.file, item.value.partition(":")
+        if file and form and "://" not in item.value and form.lower() not in file.lower():
+            why = f"the plan has another quantization: {file}"
         return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", why)
+
+    def _file(self, item: RecipeItem) -> Translated:
+        file = self.pair.target.file if isinstance(self.pair, ModelPair) else None
+        why = "the file of the plan's model" if file == item.value else f"the plan has {file or 'no such model'}"
+        return self._as(item, "mapped" if file == item.value else "superseded", Settings.model_file.name, why)
 
     def _drafter(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
@@ -421,7 +449,7 @@ class Translator:
         if bind and bind not in _EVERYWHERE:
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
-        return replace(row, fate="dangerous" if bind else row.fate, why=f"the port only; on all addresses {_OPEN}")
+        return replace(row, fate="dangerous" if bind else row.fate, why=f"only the port is taken over: as written, {_OPEN}")
 
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):

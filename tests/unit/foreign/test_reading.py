@@ -16,6 +16,7 @@ FORMS = {
     "equals and underscores": "vllm serve o/M --max_model_len=4096 --served_model_name a b",
     "continued": "vllm serve o/M \\\n  --max-model-len 4096 \\\n  --served-model-name a b\n",
     "a blank after the backslash": "vllm serve o/M \\ \n  --max-model-len 4096 \\ \n  --served-model-name a b\n",
+    "backslashes escaped": "vllm serve o/M \\\\\n  --max-model-len 4096 \\\\\n  --served-model-name a b\n",
     "backslashes lost": "vllm serve o/M\n--max-model-len 4096\n--served-model-name a b\n",
     "line ends lost": "vllm serve o/M \\ --max-model-len 4096 \\ --served-model-name a b",
     "comment between": "vllm serve o/M \\\n  --max-model-len 4096 \\\n#  --seed 1\n  --served-model-name a b\n",
