@@ -31,7 +31,8 @@ def tools(tested: EndpointUnderTest) -> CheckOutcome:
             raise CheckSkipped(asked, f"the engine does not parse tool calls: {problem}") from None
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
-    hint = f"{Settings.tool_call_parser} does not match the model, or its chat template has no tools: calls are left in the text, or not made"
+    parser = f"{Settings.tool_call_parser} does not match the model, or its chat template has no tools"
+    hint = f"{parser}: tool calls are left in the text, or are not made"
     right = any(_calls(call.name, call.arguments, city) for call in answer.tool_calls)
     return CheckOutcome(right, asked, got, hint, of_model=True)
 

@@ -81,14 +81,9 @@ def variables_of(text: str) -> ForeignRecipe | None:
     for number, line in enumerate(text.splitlines(), 1):
         name, given, value = line.strip().removeprefix("export ").partition("=")
         if given and not line.lstrip().startswith("#"):
-            word = next(
-                iter(
-                    script.commands(
-                        f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number
-                    )
-                )
-            )
-            items.append(_variable(*word.exports[0]))
+            quoted = f"'{value}'" if _BARE.match(value) else value
+            command = next(script.commands(f"export {name}={quoted}", number))
+            items.append(_variable(*command.exports[0]))
     return ForeignRecipe("variables", items=tuple(items))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, recipe_of_words, variables_of, written_variables
+from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, variables_of, written_variables
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
 from dflash_deploy.foreign.shell import Script
@@ -257,6 +257,3 @@ def _filled(found: re.Match[str], values: Mapping[str, Any]) -> str:
     if found[1] is None:
         return found[0][0]
     return _scalar(values[found[1]]) if found[1] in values else f"${{{found[1]}}}"
-
-
-__all__ = ["MOST_CHARACTERS", "read_recipe", "recipe_of_words"]

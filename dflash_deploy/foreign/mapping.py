@@ -236,9 +236,7 @@ class Translator:
             return self._as(item, "superseded", rule.ours or rule.setting, why)
         if rule.role:
             return self._by_role(item, rule.role)
-        if line := rule.instead.get(item.value):
-            return self._instead(item, line)
-        if rule.setting and (not rule.values or item.value in rule.values):
+        if item.value in rule.instead or (rule.setting and (not rule.values or item.value in rule.values)):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
             return self._as(item, "dangerous" if rule.dangerous else "superseded", rule.ours, why)
@@ -261,6 +259,8 @@ class Translator:
         return self._as(item, "mapped", line, _IN_OTHER_WORDS)
 
     def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        if line := rule.instead.get(item.value):
+            return self._instead(item, line)
         value = rule.values.get(item.value, item.value)
         if item.value in rule.values and not value:
             return self._as(item, "mapped", rule.setting, "as the plan has it")
@@ -335,7 +335,8 @@ class Translator:
     def _model(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "unknown", "", self._unknown_model(item.value))
-        why = "not in the catalog: read from its headers" if self.pair.family.unknown else "weights are below --models-dir"
+        own = self.pair.family.unknown
+        why = "not in the catalog: read from its headers" if own else "weights are below --models-dir"
         file, (_, _, form) = self.pair.target.file, item.value.partition(":")
         if file and form and "://" not in item.value and form.lower() not in file.lower():
             why = f"the plan has another quantization: {file}"
@@ -449,7 +450,8 @@ class Translator:
         if bind and bind not in _EVERYWHERE:
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
-        return replace(row, fate="dangerous" if bind else row.fate, why=f"only the port is taken over: as written, {_OPEN}")
+        why = f"only the port is taken over: as written, {_OPEN}"
+        return replace(row, fate="dangerous" if bind else row.fate, why=why)
 
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):

@@ -33,7 +33,6 @@ from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import refuse_other_ranks
-from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings

@@ -22,7 +22,6 @@ from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
 from dflash_deploy.serve.settings import Settings
 
-
 Find = Callable[[Choice], Choice]
 """Gives the choice with an entry for a model that the catalog does not have: `operations.described.with_models`."""
 
@@ -65,9 +64,7 @@ def _exists(name: str) -> bool:
         return False
 
 
-def plan_from(
-    text: str, choice: Choice, facts: HostFacts | None = None, *, find: Find | None = None
-) -> ForeignPlan:
+def plan_from(text: str, choice: Choice, facts: HostFacts | None = None, *, find: Find | None = None) -> ForeignPlan:
     """A recipe as a plan for this machine; options that are given override the recipe.
 
     `find` reads the headers of a model that the catalog does not have. Without a plan, as for a model that is not
@@ -112,7 +109,7 @@ def plan_from(
 
 
 def _found(asked: Choice, drafter: str, find: Find) -> tuple[Choice, DeployError | None]:
-    """The choice with the entry of its model, and why it has none. Without the recipe's drafter if that does not fit."""
+    """The choice with the entry of its model, and why it has none; without a drafter that does not fit."""
     try:
         return find(replace(asked, drafter_of=asked.drafter_of or drafter or None)), None
     except DeployError as problem:

@@ -9,6 +9,7 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import NotPossible, RepositoryGated, RepositoryMissing
+from dflash_deploy.intake.answers import new_client
 from dflash_deploy.operations.described import with_models
 from dflash_deploy.operations.foreign import plan_from
 from dflash_deploy.plan.described import describe
@@ -17,7 +18,7 @@ from dflash_deploy.redact import Secret
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.described import ModelFinder
 from dflash_deploy.weights.hub import Source
-from tests.support.hub import Hub
+from tests.support.hub import Hub, Sources
 from tests.support.hub.faults import Answer
 from tests.support.machines import MACHINES
 from tests.unit.plan.test_described import KNOWN, PUBLISHED, described
@@ -90,16 +91,18 @@ def test_a_repository_of_ggufs_has_one_chosen_by_its_header(hub: Hub, tmp_path: 
         finder.find("own/acorn-GGUF:Q2_K")
 
 
-def test_published_shapes_are_the_same_from_the_hub(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_published_shapes_are_the_same_from_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # the certificates of a hub without TLS take 5 s of 160 requests
-    monkeypatch.setattr(asking, "new_client", partial(asking.new_client, verify=False))
+    monkeypatch.setattr(asking, "new_client", partial(new_client, verify=False))
     finder = ModelFinder(Source(hub.endpoint, Secret("")), tmp_path)
     template = json.dumps({"chat_template": "<tool_call><function=f></function><think>"})
     for name, (config, about) in PUBLISHED.items():
         weights = (2).to_bytes(8, "little") + b"{}"
-        published = {"config.json": json.dumps(config), "tokenizer_config.json": template, "model.safetensors": weights}
+        published: Sources = {
+            "config.json": json.dumps(config),
+            "tokenizer_config.json": template,
+            "model.safetensors": weights,
+        }
         hub.add(f"own/{name}", published)
         found = finder.find(f"own/{name}")
         if name not in KNOWN:
@@ -117,7 +120,9 @@ def test_published_shapes_are_the_same_from_the_hub(
 def test_a_recipe_of_an_unknown_model_has_a_plan(hub: Hub, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     config = {"method": "dflash", "model": named, "num_speculative_tokens": 5}
-    text = "vllm serve own/acorn --max-model-len 2k" + (f" --speculative-config '{json.dumps(config)}'" if named else "")
+    text = "vllm serve own/acorn --max-model-len 2k" + (
+        f" --speculative-config '{json.dumps(config)}'" if named else ""
+    )
     found = plan_from(text, Choice(profile="h100"), MACHINES["h100"], find=with_models)
     assert found.plan is not None, found.failure
     assert (found.plan.pair.target.repo, found.plan.pair.drafter.repo) == ("own/acorn", "own/acorn-DFlash")

@@ -11,6 +11,7 @@ import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.assets import asset
+from dflash_deploy.cli.planned import model_lines
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair, WeightsMissing
 from dflash_deploy.intake.web import fetch_text
@@ -54,6 +55,7 @@ def test_a_deployment_keeps_the_entry_of_its_model(tmp_path: Path, target: Path,
     assert again.settings.model_host_path == str(target)
     assert again.settings.dflash_num_spec_tokens == 7
     assert not made.errors, made.errors
+    assert "licence not stated" in " ".join(model_lines(again))
 
 
 def test_init_with_a_known_model_forgets_an_earlier_entry(tmp_path: Path, target: Path) -> None:
