@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.options import size_of
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Recipe
@@ -52,5 +53,6 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
         notice = (*notice, "         without a draft model: it decodes without drafts")
     if pair.family.unknown:
         licence = pair.target.licence or "not stated: find out whether you may use it"
-        notice = (*notice, f"         licence {licence}{'; gated: needs HF_TOKEN' if pair.target.gated else ''}")
+        gated = f"; gated: needs {Settings.hf_token}" if pair.target.gated else ""
+        notice = (*notice, f"         licence {licence}{gated}")
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"
