@@ -110,6 +110,12 @@ def test_weights_that_are_missing_or_cut_short_are_refused(tmp_path: Path, targe
         with_models(choice(cut, "off"))
 
 
+def test_an_engine_that_loads_no_gguf_is_refused_with_the_name_of_the_model(tmp_path: Path) -> None:
+    file = shutil.copy(str(asset("models/tiny/gguf/target.gguf")), tmp_path / "acorn.gguf")
+    with pytest.raises(NotPossible, match="no loader for gguf, the quantization of acorn"):
+        init(tmp_path / "there", Choice(profile="h100", model=str(file), drafter_of="off"))
+
+
 def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:
     with pytest.raises(UnknownPair, match="not a known model"):
         with_models(choice("tinny", "off"))
