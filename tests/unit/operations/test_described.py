@@ -17,6 +17,7 @@ from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownP
 from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.operations import described, plan
 from dflash_deploy.operations.described import add, entry_at, with_models
+from dflash_deploy.operations.foreign import plan_from
 from dflash_deploy.operations.plan import init
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import UNREAD, plan_of
@@ -114,6 +115,18 @@ def test_an_engine_that_loads_no_gguf_is_refused_with_the_name_of_the_model(tmp_
     file = shutil.copy(str(asset("models/tiny/gguf/target.gguf")), tmp_path / "acorn.gguf")
     with pytest.raises(NotPossible, match="no loader for gguf, the quantization of acorn"):
         init(tmp_path / "there", Choice(profile="h100", model=str(file), drafter_of="off"))
+
+
+def test_a_recipe_with_a_drafter_that_is_missing_is_planned_without_drafts(target: Path) -> None:
+    config = json.dumps({"method": "dflash", "model": "/nothing/here", "num_speculative_tokens": 5})
+    text = f"vllm serve {target} --max-model-len 2k --speculative-config '{config}'"
+    asked = Choice(profile="cpu", engine="vllm", runtime="native")
+    found = plan_from(text, asked, UNREAD, find=with_models)
+    assert found.plan is not None, found.failure
+    assert (found.plan.speculating, found.plan.settings.max_model_len) == (False, 2000)
+    rows = {row.name: (row.fate, row.ours) for row in found.items}
+    assert rows["--model"] == ("mapped", "DFLASH_PAIR=acorn")
+    assert rows["--speculative-config.model"] == ("superseded", "DFLASH_DRAFTER=off")
 
 
 def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:
