@@ -19,6 +19,7 @@ from dflash_deploy.plan.command import model_path
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES, Engine
 from dflash_deploy.serve.engines.vllm import TEXT_ONLY
+from dflash_deploy.serve.settings import Settings
 
 CheckStatus = Literal["passed", "failed", "skipped"]
 
@@ -148,10 +149,11 @@ def deployed_endpoint(
         locked=True,
         drafting=plan.speculating,
         sees=takes_images(plan),
-        thinks=bool(settings.reasoning_parser),
+        thinks=reasons(plan),
         must_think=family.thinking == "always",
         drafter_thinks=plan.drafting and _drafter_thinks(family),
-        calls_tools=bool(settings.tool_call_parser),
+        # without that setting the engine says by its answer whether the chat template has tools
+        calls_tools=bool(settings.tool_call_parser) if engine.knows(Settings.tool_call_parser) else None,
         weights=model_path(plan) if engine.reports_weights else None,
         max_model_len=settings.max_model_len,
         max_num_seqs=settings.max_num_seqs,
@@ -162,6 +164,20 @@ def deployed_endpoint(
         baseline=baseline,
         explain=explain,
     )
+
+
+def reads_tool_calls(plan: Plan) -> bool:
+    """Return whether answers can have tool calls. An engine without that setting reads them by the chat template."""
+    if plan.engine.kind.knows(Settings.tool_call_parser):
+        return bool(plan.settings.tool_call_parser)
+    return plan.pair.family.tool_call_parser is not None
+
+
+def reasons(plan: Plan) -> bool:
+    """Return whether answers can have a reasoning part. An engine without that setting reads it by the template."""
+    if plan.engine.kind.knows(Settings.reasoning_parser):
+        return bool(plan.settings.reasoning_parser)
+    return plan.pair.family.thinking != "none"
 
 
 def takes_images(plan: Plan) -> bool:

@@ -31,7 +31,8 @@ def tools(tested: EndpointUnderTest) -> CheckOutcome:
             raise CheckSkipped(asked, f"the engine does not parse tool calls: {problem}") from None
         raise
     got = "; ".join(f"{call.name}({call.arguments})" for call in answer.tool_calls) or f"no call; text: {answer.text}"
-    hint = f"{Settings.tool_call_parser} does not match the model: tool calls are left in the text, or are not made"
+    parser = f"{Settings.tool_call_parser} does not match the model, or its chat template has no tools"
+    hint = f"{parser}: tool calls are left in the text, or are not made"
     right = any(_calls(call.name, call.arguments, city) for call in answer.tool_calls)
     return CheckOutcome(right, asked, got, hint, of_model=True)
 
@@ -49,9 +50,11 @@ def reasoning(tested: EndpointUnderTest) -> CheckOutcome:
     """With thinking on, the reasoning content is separate from the answer."""
     ask = "How many legs do three spiders have together?"
     if tested.thinks is not True:
-        unset = f"{Settings.reasoning_parser} is empty"
-        reason = "whether this model thinks is unknown" if tested.thinks is None else unset
-        raise CheckSkipped(ask, f"{reason}: the reasoning would be part of the answer")
+        parsed = tested.engine is None or tested.engine.knows(Settings.reasoning_parser)
+        reason = f"{Settings.reasoning_parser} is empty: the reasoning would be part of the answer"
+        if tested.thinks is None or not parsed:
+            reason = "whether this model thinks is unknown" if parsed else "this model does not think"
+        raise CheckSkipped(ask, reason)
     tested.needs_general(ask)
     switch = {"chat_template_kwargs": {"enable_thinking": True}}
     answer = tested.endpoint.chat(ask, max_tokens=tested.within(ROOM_TO_THINK), **switch)

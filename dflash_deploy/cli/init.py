@@ -166,9 +166,12 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
 
 
 def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
+    if not source:
+        return None
+    from dflash_deploy.operations.described import with_models
     from dflash_deploy.operations.foreign import plan_from, recipe_text
 
-    return plan_from(recipe_text(source), choice) if source else None
+    return plan_from(recipe_text(source), choice, find=with_models)
 
 
 def _here(*, force: bool) -> Path | None:

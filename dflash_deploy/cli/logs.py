@@ -114,10 +114,11 @@ def explain(
 
 def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
     """Each item of a recipe with its fate, and the findings of the rules about the plan with it."""
+    from dflash_deploy.operations.described import with_models
     from dflash_deploy.operations.foreign import plan_from, recipe_text
     from dflash_deploy.plan.result import Choice
 
-    found = plan_from(recipe_text(source), Choice(profile=profile, engine=engine))
+    found = plan_from(recipe_text(source), Choice(profile=profile, engine=engine), find=with_models)
     problem = [f"plan     none: {found.failure.message}", f"         {found.failure.hint}"] if found.failure else []
     findings = found.plan.findings if found.plan else ()
     return Report(found, (*taken_over(found), *problem), findings)

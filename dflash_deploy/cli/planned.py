@@ -9,6 +9,7 @@ import typer
 
 from dflash_deploy.cli.options import size_of
 from dflash_deploy.cli.shown import Grid, Shown
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +58,11 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     weights = pair.target.bytes + (pair.drafter.bytes if plan.drafting else 0)
     notice: tuple[str, ...] = (f"         {pair.target.notice}",) if pair.target.notice else ()
     if pair.drafter.absent and not plan.speculating:
-        notice = (*notice, "         no draft model is known for it: it decodes without drafts")
+        notice = (*notice, "         without a draft model: it decodes without drafts")
+    if pair.family.unknown:
+        licence = pair.target.licence or "not stated: find out whether you may use it"
+        gated = f"; gated: needs {Settings.hf_token}" if pair.target.gated else ""
+        notice = (*notice, f"         licence {licence}{gated}")
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"
 
 

@@ -26,6 +26,7 @@ _OWN_RUN = frozenset({"run", "exec", "create"})
 _IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
 _BARE = re.compile(r"[^'\"#$]*\s[^'\"#$]*$")
 """A value of several words without quotes, as `.env` may have it and a shell does not."""
+_DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)[^\n]*\n")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _DEEPEST = 4
 
@@ -80,15 +81,21 @@ def variables_of(text: str) -> ForeignRecipe | None:
     for number, line in enumerate(text.splitlines(), 1):
         name, given, value = line.strip().removeprefix("export ").partition("=")
         if given and not line.lstrip().startswith("#"):
-            word = next(
-                iter(
-                    script.commands(
-                        f"export {name}='{value}'" if _BARE.match(value) else f"export {name}={value}", number
-                    )
-                )
-            )
-            items.append(_variable(*word.exports[0]))
+            quoted = f"'{value}'" if _BARE.match(value) else value
+            command = next(script.commands(f"export {name}={quoted}", number))
+            items.append(_variable(*command.exports[0]))
     return ForeignRecipe("variables", items=tuple(items))
+
+
+def written_variables(text: str) -> ForeignRecipe | None:
+    """The variables that a script writes to a file, as cards do with `cat > .env << EOF`; `None` if it writes none."""
+    begin = _DOCUMENT.search(text)
+    end = begin and re.compile(rf"^[ \t]*{begin[1]}[ \t]*$", re.M).search(text, begin.end())
+    if begin is None or not end:
+        return None
+    found = variables_of("\n" * text.count("\n", 0, begin.end()) + text[begin.end() : end.start()])
+    others = (item for command in Script().commands(text) for item in _other_command(command))
+    return found and found.beside(*_grouped(list(others)))
 
 
 def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:

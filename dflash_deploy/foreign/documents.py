@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, recipe_of_words, variables_of
+from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, variables_of, written_variables
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
 from dflash_deploy.foreign.shell import Script
@@ -53,7 +53,7 @@ def read_recipe(text: str) -> ForeignRecipe:
         raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     found = _of_yaml(text) if _YAML.search(text) else None
-    found = found or recipe_of_script(text) or variables_of(text)
+    found = found or recipe_of_script(text) or variables_of(text) or written_variables(text)
     if found is None:
         raise RecipeRefused("the recipe starts no engine: vLLM, SGLang or llama-server", hint=_HINT)
     return found
@@ -257,6 +257,3 @@ def _filled(found: re.Match[str], values: Mapping[str, Any]) -> str:
     if found[1] is None:
         return found[0][0]
     return _scalar(values[found[1]]) if found[1] in values else f"${{{found[1]}}}"
-
-
-__all__ = ["MOST_CHARACTERS", "read_recipe", "recipe_of_words"]

@@ -84,15 +84,19 @@ def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
 
 def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
     """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
-    named = [item for item in recipe.items if _role(item, engine) == "model" and not item.unset]
-    model = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
-    drafter = next((item.value for item in recipe.items if _role(item, engine) == "drafter"), "")
-    model, drafter = (_place(text, recipe.mounts) for text in (model, drafter))
+    model, drafter, file = (named_weights(recipe, engine, role) for role in ("model", "drafter", "file"))
     matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
     both = [pair for pair in matching if _names(pair.drafter, drafter)]
     drafters = {name for one in catalog.engines.values() if one.engine == engine for name in one.drafters}
     fitting = [pair for pair in matching if pair.drafter.architecture in drafters]
-    return next(iter(both or fitting or matching), model)
+    return next(iter(both or fitting or matching), f"{model}/{file}" if model and file else model)
+
+
+def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:
+    """What a recipe names as its `model`, `file` or `drafter`, outside its container; empty if it names none."""
+    named = [item for item in recipe.items if _role(item, engine) == role and not item.unset]
+    text = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
+    return _place(text, recipe.mounts)
 
 
 def _role(item: RecipeItem, engine: str) -> str:
@@ -157,7 +161,7 @@ class Translator:
     def _row(self, item: RecipeItem) -> Translated:
         if _SECRET.search(item.name) and item.kind != "command":
             return self._secret(item)
-        if item.unset:
+        if item.unset and not self._is_mount(item):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
         read = {
@@ -178,7 +182,7 @@ class Translator:
         return Translated(item.kind, item.name, value, item.line, fate, ours, why)
 
     def _secret(self, item: RecipeItem) -> Translated:
-        hidden = replace(item, value=REDACTED if item.value and not item.unset else item.unset)
+        hidden = replace(item, value=REDACTED if item.value else "")
         if item.unset or not item.value:
             return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
         why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
@@ -232,7 +236,7 @@ class Translator:
             return self._as(item, "superseded", rule.ours or rule.setting, why)
         if rule.role:
             return self._by_role(item, rule.role)
-        if rule.setting and (not rule.values or item.value in rule.values):
+        if item.value in rule.instead or (rule.setting and (not rule.values or item.value in rule.values)):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
             return self._as(item, "dangerous" if rule.dangerous else "superseded", rule.ours, why)
@@ -240,17 +244,37 @@ class Translator:
             return self._reserved(item) or self._extra(item)
         return self._as(item, "not-ours", rule.ours, rule.other or "nothing here depends on it")
 
+    def _is_mount(self, item: RecipeItem) -> bool:
+        """Whether its value is of no matter: weights and caches have places of ours."""
+        rule = container_rules().options.get(item.name) if item.kind == "container" else None
+        return rule is not None and rule.role == "mount"
+
+    def _instead(self, item: RecipeItem, line: str) -> Translated:
+        """Another line of `.env` that means the same."""
+        name, _, value = line.partition("=")
+        if name == Settings.extra_args.name:
+            self.extra[value] = (value,)
+        else:
+            self.settings[name] = value
+        return self._as(item, "mapped", line, _IN_OTHER_WORDS)
+
     def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        if line := rule.instead.get(item.value):
+            return self._instead(item, line)
         value = rule.values.get(item.value, item.value)
         if item.value in rule.values and not value:
             return self._as(item, "mapped", rule.setting, "as the plan has it")
         found = next(one for one in Settings.fields() if one.name == rule.setting)
-        return self._set(item, found, self._number(value, rule))
+        number = self._number(value, rule)
+        row = self._set(item, found, number)
+        shared = rule.per and number != value and row.fate == "mapped"
+        return replace(row, why="theirs is for all sequences together") if shared else row
 
     def _by_role(self, item: RecipeItem, role: str) -> Translated:
         read = {
             "model": self._model,
             "drafter": self._drafter,
+            "file": self._file,
             "served": self._served,
             "port": self._port,
             "quantization": self._quantization,
@@ -311,15 +335,28 @@ class Translator:
     def _model(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "unknown", "", self._unknown_model(item.value))
-        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", "weights are below --models-dir")
+        own = self.pair.family.unknown
+        why = "not in the catalog: read from its headers" if own else "weights are below --models-dir"
+        file, (_, _, form) = self.pair.target.file, item.value.partition(":")
+        if file and form and "://" not in item.value and form.lower() not in file.lower():
+            why = f"the plan has another quantization: {file}"
+        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", why)
+
+    def _file(self, item: RecipeItem) -> Translated:
+        file = self.pair.target.file if isinstance(self.pair, ModelPair) else None
+        why = "the file of the plan's model" if file == item.value else f"the plan has {file or 'no such model'}"
+        return self._as(item, "mapped" if file == item.value else "superseded", Settings.model_file.name, why)
 
     def _drafter(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
             return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
         own, pair = self.pair.drafter, self.pair.name
+        if own.absent:
+            why = "no DFlash draft model that fits: the plan has none (`init --drafter` names one)"
+            return self._as(item, "superseded", f"{Settings.dflash_drafter}=off", why)
         if _names(own, _place(item.value, self.recipe.mounts)):
             return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair}")
-        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled}"
+        why = f"the plan has the drafter of {pair}: {own.repo or own.bundled or own.path}"
         return self._as(item, "superseded", Settings.dflash_drafter.name, why)
 
     def _image(self, item: RecipeItem) -> Translated:
@@ -413,7 +450,8 @@ class Translator:
         if bind and bind not in _EVERYWHERE:
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
-        return replace(row, fate="dangerous" if bind else row.fate, why=f"the port only; on all addresses {_OPEN}")
+        why = f"only the port is taken over: as written, {_OPEN}"
+        return replace(row, fate="dangerous" if bind else row.fate, why=why)
 
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):

@@ -20,7 +20,7 @@ class ForeignRule(Entry):
 
     setting: Annotated[str, Field(description="the setting that takes its value")] = ""
     role: Annotated[
-        Literal["", "model", "drafter", "served", "quantization", "port", "mount", "publish", "image"],
+        Literal["", "model", "file", "drafter", "served", "quantization", "port", "mount", "publish", "image"],
         Field(description="what it names, if that is more than a value"),
     ] = ""
     values: Annotated[
@@ -36,6 +36,7 @@ class ForeignRule(Entry):
     dangerous: Annotated[str, Field(description="what it may do to the machine, its network or its keys")] = ""
     when: Annotated[str, Field(description="expression that the value must match to be dangerous or superseded")] = ""
     ours: Annotated[str, Field(description="the line of .env that does what theirs is for")] = ""
+    instead: Annotated[dict[str, str], Field(description="the line of .env that means the same, by their value")] = {}
     other: Annotated[str, Field(description="why it has no counterpart")] = ""
 
 

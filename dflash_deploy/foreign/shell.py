@@ -124,6 +124,10 @@ class _Scanner:
         elif follows in ("", " ", "\t") and not self.parts:
             # a page that lost its line ends, or a blank after the backslash
             self.at += 2
+        elif self.text.startswith("\\\\\n", self.at) and not self.parts:
+            # a page that escaped it once more
+            self.line += 1
+            self.at += 3
         else:
             self._text(follows, quoted=True)
             self.at += 2

@@ -120,7 +120,7 @@ def _drained(path: Path, descriptor: int, limit: int) -> bytes:
             block = os.read(descriptor, 1 << 16)
         content += block
         if len(content) > limit:
-            raise _too_large(path, len(content), limit)
+            raise _too_large(path, max(os.fstat(descriptor).st_size, len(content)), limit)
         if not block:
             return bytes(content)
 

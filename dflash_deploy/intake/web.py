@@ -85,9 +85,8 @@ def _refuse_private(host: str, addresses: Iterable[str]) -> None:
     """Raise BadInput if one of the addresses is not public: a router, another service, this machine."""
     private = [one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_global]
     if private:
-        raise BadInput(
-            f"{printable(host)} is {private[0]}, which is not a public address", hint="save it, and name the file"
-        )
+        named = printable(host) if host == private[0] else f"{printable(host)} ({private[0]})"
+        raise BadInput(f"{named} is not a public address", hint="save it, and name the file")
 
 
 def _check_peer(response: httpx.Response) -> None:

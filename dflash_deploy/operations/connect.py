@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from dflash_deploy.checks.check import takes_images
+from dflash_deploy.checks.check import reads_tool_calls, reasons, takes_images
 from dflash_deploy.client.endpoint import Endpoint, served_names
 from dflash_deploy.connect import (
     KEY_VARIABLE,
@@ -33,7 +33,6 @@ from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import refuse_other_ranks
-from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
@@ -244,7 +243,7 @@ def connect(directory: Path, client: str = "", *, url: str | None = None, key_na
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
     secret = Secret(key_with(deployment.further_keys, key_name).key) if key_name else deployment.key
-    reads = _reads_tool_calls(plan)
+    reads = reads_tool_calls(plan)
     published = published_of(deployment, plan)
     with endpoint_of(deployment, plan) as endpoint:
         facts = EndpointFacts(
@@ -255,22 +254,10 @@ def connect(directory: Path, client: str = "", *, url: str | None = None, key_na
             key_name=key_name,
             images=takes_images(plan),
             tools=reads,
-            reasoning=_reasons(plan),
+            reasoning=reasons(plan),
             root=published.root if published and url is None else None,
         )
     return Connections(deployment.redact, facts, known, reads, secret)
-
-
-def _reads_tool_calls(plan: Plan) -> bool:
-    """Whether answers can have tool calls. An engine without that setting reads them by the chat template."""
-    return bool(plan.settings.tool_call_parser) or not plan.engine.kind.knows(Settings.tool_call_parser)
-
-
-def _reasons(plan: Plan) -> bool:
-    """Whether answers can have a reasoning part."""
-    if plan.engine.kind.knows(Settings.reasoning_parser):
-        return bool(plan.settings.reasoning_parser)
-    return plan.pair.family.thinking != "none"
 
 
 def connect_url(url: str, client: str = "", *, key_file: Path | None = None, model: str = "") -> Connections:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.foreign.documents import MOST_CHARACTERS, read_recipe
 from dflash_deploy.foreign.items import ForeignRecipe
-from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, pair_of
+from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, named_weights, pair_of
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.intake.files import STDIN, read_argument
 from dflash_deploy.intake.web import fetch_text
@@ -21,6 +21,9 @@ from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
 from dflash_deploy.serve.settings import Settings
+
+Find = Callable[[Choice], Choice]
+"""Gives the choice with an entry for a model that the catalog does not have: `operations.described.with_models`."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,11 @@ def _exists(name: str) -> bool:
         return False
 
 
-def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> ForeignPlan:
+def plan_from(text: str, choice: Choice, facts: HostFacts | None = None, *, find: Find | None = None) -> ForeignPlan:
     """A recipe as a plan for this machine; options that are given override the recipe.
 
-    Without a plan, as for a model that the catalog does not have, `failure` says why. Raises RecipeRefused.
+    `find` reads the headers of a model that the catalog does not have. Without a plan, as for a model that is not
+    found, `failure` says why. Raises RecipeRefused.
     """
     catalog = load_catalog()
     recipe = read_recipe(text)
@@ -76,26 +80,40 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None) -> Fore
     asked = replace(
         choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine
     )
-    base = _planned(asked, facts)[0] if asked.model else None
+    missing = None
+    if find is not None and (choice.model or choice.drafter_of or isinstance(pair, str)):
+        drafter = named_weights(recipe, kind, "drafter") if isinstance(pair, str) and choice.model is None else ""
+        asked, missing = _found(asked, drafter, find)
+    if asked.family is not None:
+        pair = ModelPair(asked.family, asked.family.targets[0])
+    base = _planned(asked, facts)[0] if asked.model and not missing else None
     release = base.engine if base else _release(asked, catalog)
     translator = Translator(recipe, release, pair, catalog)
     rows = translator.rows(base.settings.extra_args if base else ())
-    drafter = Settings.dflash_drafter.name
+    drafting = Settings.dflash_drafter.name
     given = {
         Settings.max_model_len.name: choice.max_model_len,
         Settings.max_num_seqs.name: choice.concurrency,
         Settings.dflash_bind.name: choice.host,
         Settings.dflash_port.name: choice.port,
-        drafter: None if choice.drafter else "off",
+        drafting: None if asked.drafter else "off",
     }
     settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
-    off = settings.get(drafter) == "off" and settings.pop(drafter)
-    asked = replace(asked, edited={**settings, **choice.edited}, drafter=choice.drafter and not off)
-    plan, failure = _planned(asked, facts) if asked.model else (None, _without_model())
+    off = settings.get(drafting) == "off" and settings.pop(drafting)
+    asked = replace(asked, edited={**settings, **choice.edited}, drafter=asked.drafter and not off)
+    plan, failure = (None, missing or _without_model()) if missing or not asked.model else _planned(asked, facts)
     counts: dict[str, int] = {
         fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)
     }
     return ForeignPlan(recipe.form, release.name, asked.model or "", rows, counts, asked, plan, failure)
+
+
+def _found(asked: Choice, drafter: str, find: Find) -> tuple[Choice, DeployError | None]:
+    """The choice with the entry of its model, and why it has none; without a drafter that does not fit."""
+    try:
+        return find(replace(asked, drafter_of=asked.drafter_of or drafter or None)), None
+    except DeployError as problem:
+        return _found(asked, "", find) if drafter else (asked, problem)
 
 
 def _engine_of_variables(recipe: ForeignRecipe, catalog: Catalog) -> str:

@@ -63,7 +63,7 @@ def _target_in_engine(profile: Profile, pair: ModelPair, engine: EngineRelease) 
         yield f"{engine.title} was made for {', '.join(engine.families)}"
     quantization = pair.target.quantisation
     if quantization not in engine.loads:
-        yield f"{engine.title} has no loader for {quantization}, the quantization of {pair.target.repo}"
+        yield f"{engine.title} has no loader for {quantization}, the quantization of {pair.target.repo or pair.name}"
     else:
         here, least = profile.match.compute_capability or NO_GPU, engine.loads[quantization]
         if capability(here) < capability(least):

@@ -86,7 +86,7 @@ def _identity(basis: Basis) -> Iterator[Decision]:
     profile, pair, choice = basis.profile, basis.pair, basis.choice
     yield decided(Settings.dflash_profile, profile.name, "--profile" if choice.profile else "hardware", profile.title)
     own = f"profile {profile.name}"
-    serves = own if pair.name == profile.pair else "catalog"
+    serves = own if pair.name == profile.pair else "its headers" if pair.family.unknown else "catalog"
     serves = _recipe_origin(basis) or ("--model" if choice.model else serves)
     yield decided(Settings.dflash_pair, pair.name, serves, pair.title)
     yield _engine(basis)
@@ -138,7 +138,7 @@ def _weights(pair: ModelPair, choice: Choice) -> Iterator[Decision]:
         yield decided(Settings.dflash_drafter, MTP, "--drafter", "the MTP head that comes with the target's weights")
         return
     if pair.drafter.absent:
-        yield decided(Settings.dflash_drafter, "off", origin, "no draft model is known for this target")
+        yield decided(Settings.dflash_drafter, "off", origin, "this target has no draft model")
         return
     if not choice.drafter:
         reason = "without speculative decoding, for comparison"

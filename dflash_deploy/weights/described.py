@@ -77,6 +77,7 @@ class ModelFinder:
         bare = name.removeprefix("https://").removeprefix("huggingface.co/").removeprefix("hf.co/")
         owner, _, rest = bare.partition("/")
         repo, _, file = rest.partition("/")
+        repo, _, mark = repo.partition(":")
         there = published(self.source, f"{owner}/{repo}")
         model = there.model
         title = model.repo.rsplit("/", 1)[-1]
@@ -84,8 +85,8 @@ class ModelFinder:
         place |= {"licence": there.licence, "gated": there.gated}
         files = needed(model.files, "target")
         size = sum(one.size for one in files if one.path.endswith(".safetensors"))
-        if file or not size:
-            return self._gguf_on_hub(model, file, place)
+        if file or mark or not size:
+            return self._gguf_on_hub(model, file, place, mark.lower())
 
         def read(path: str, begin: int, length: int) -> bytes:
             names = {one.path for one in files}
@@ -97,13 +98,16 @@ class ModelFinder:
         whole = with_modelopt(node, _object(read("hf_quant_config.json", 0, 0)))
         return _corrected(FoundModel(title, place, whole, size, _template(read)), read)
 
-    def _gguf_on_hub(self, model: LockedModel, file: str, place: Mapping[str, Any]) -> FoundModel:
+    def _gguf_on_hub(self, model: LockedModel, file: str, place: Mapping[str, Any], mark: str = "") -> FoundModel:
+        """The GGUF of that name, else one whose name has `mark`, as in llama.cpp's OWNER/REPO:Q4_K_M."""
         every = [one for one in model.files if one.path.endswith(".gguf")]
         projector = next((one.path for one in every if _PROJECTOR in one.path.lower()), None)
         targets = [one for one in every if _PROJECTOR not in one.path.lower() and file in {"", one.path}]
+        targets = [one for one in targets if mark in one.path.lower()]
         if not targets:
+            wanted = file or (f"GGUF of {mark}" if mark else "safetensors file and no GGUF")
             raise RepositoryMissing(
-                f"{model.repo} has no {file or 'safetensors file and no GGUF'}",
+                f"{model.repo} has no {wanted}",
                 hint=f"see the files of the repository: {self.source.shown}/{model.repo}/tree/main",
             )
         alike = (one for mark in PREFERRED for one in targets if mark in one.path.lower())

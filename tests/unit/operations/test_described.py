@@ -11,11 +11,13 @@ import pytest
 
 from dflash_deploy import planning
 from dflash_deploy.assets import asset
+from dflash_deploy.cli.planned import model_lines
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import BadInput, CatalogRefused, NotPossible, UnknownPair, WeightsMissing
 from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.operations import described, plan
 from dflash_deploy.operations.described import add, entry_at, with_models
+from dflash_deploy.operations.foreign import plan_from
 from dflash_deploy.operations.plan import init
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import UNREAD, plan_of
@@ -54,6 +56,7 @@ def test_a_deployment_keeps_the_entry_of_its_model(tmp_path: Path, target: Path,
     assert again.settings.model_host_path == str(target)
     assert again.settings.dflash_num_spec_tokens == 7
     assert not made.errors, made.errors
+    assert "licence not stated" in " ".join(model_lines(again))
 
 
 def test_init_with_a_known_model_forgets_an_earlier_entry(tmp_path: Path, target: Path) -> None:
@@ -106,6 +109,24 @@ def test_weights_that_are_missing_or_cut_short_are_refused(tmp_path: Path, targe
     cut.write_bytes((Path(str(asset("models/tiny/gguf"))) / "target.gguf").read_bytes()[:200_000])
     with pytest.raises(WeightsMissing, match="truncated"):
         with_models(choice(cut, "off"))
+
+
+def test_an_engine_that_loads_no_gguf_is_refused_with_the_name_of_the_model(tmp_path: Path) -> None:
+    file = shutil.copy(str(asset("models/tiny/gguf/target.gguf")), tmp_path / "acorn.gguf")
+    with pytest.raises(NotPossible, match="no loader for gguf, the quantization of acorn"):
+        init(tmp_path / "there", Choice(profile="h100", model=str(file), drafter_of="off"))
+
+
+def test_a_recipe_with_a_drafter_that_is_missing_is_planned_without_drafts(target: Path) -> None:
+    config = json.dumps({"method": "dflash", "model": "/nothing/here", "num_speculative_tokens": 5})
+    text = f"vllm serve {target} --max-model-len 2k --speculative-config '{config}'"
+    asked = Choice(profile="cpu", engine="vllm", runtime="native")
+    found = plan_from(text, asked, UNREAD, find=with_models)
+    assert found.plan is not None, found.failure
+    assert (found.plan.speculating, found.plan.settings.max_model_len) == (False, 2000)
+    rows = {row.name: (row.fate, row.ours) for row in found.items}
+    assert rows["--model"] == ("mapped", "DFLASH_PAIR=acorn")
+    assert rows["--speculative-config.model"] == ("superseded", "DFLASH_DRAFTER=off")
 
 
 def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:

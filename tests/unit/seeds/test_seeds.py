@@ -17,7 +17,7 @@ from dflash_deploy.errors import UnknownPair
 from dflash_deploy.foreign.documents import read_recipe
 from dflash_deploy.foreign.items import RecipeRefused
 from dflash_deploy.host.machine import HostFacts
-from dflash_deploy.operations.foreign import plan_from
+from dflash_deploy.operations.foreign import ForeignPlan, plan_from
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan
@@ -163,9 +163,20 @@ def test_taken_over_a_seed_changes_only_what_it_says(seed: Seed) -> None:
     assert found.plan is not None
     ours = make_plan(Choice(profile=seed.profile, **seed.wishes), facts=seed.facts)
     assert (found.plan.pair, found.plan.engine) == (ours.pair, ours.engine)
-    names = {*found.plan.values, *ours.values}
-    differing = {name for name in names if found.plan.values.get(name) != ours.values.get(name)}
-    assert differing <= set(found.choice.edited)
+    assert unlike(found.plan, ours) <= set(found.choice.edited)
+
+
+def unlike(one: Plan, other: Plan) -> set[str]:
+    """The settings in which two plans differ."""
+    return {name for name in {*one.values, *other.values} if one.values.get(name) != other.values.get(name)}
+
+
+def test_the_command_that_removes_every_container_is_not_taken_over() -> None:
+    seed = next(seed for seed in SEEDS if seed.id == "S3-rtx-3090-x4")
+    choice = Choice(profile=seed.profile)
+    found = plan_from(f"docker rm -f $(docker ps -aq)\n{seed.text}", choice, seed.facts)
+    assert [row.fate for row in found.items if row.value.startswith("docker rm")] == ["dangerous"]
+    assert found.choice == plan_from(seed.text, choice, seed.facts).choice
 
 
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.id in NO_ENGINE], ids=str)
@@ -175,22 +186,51 @@ def test_a_seed_that_starts_no_server_is_refused(seed: Seed) -> None:
 
 
 def test_the_files_of_the_first_seed_are_taken_over() -> None:
-    facts = MACHINES["dgx-spark"]
-    found = plan_from(COMPOSE_OF_S0.read_text(encoding="utf-8"), Choice(profile="dgx-spark"), facts)
+    found = taken_on_spark(COMPOSE_OF_S0.read_text(encoding="utf-8"))
     fates = {row.name: row.fate for row in found.items}
     assert fates["--network"] == "dangerous"
     assert (fates["VLLM_API_KEY"], fates["HF_TOKEN"], fates["MODEL_PATH"]) == ("not-ours", "not-ours", "mapped")
+    assert found.engine == "aeon-vllm-dflash"
+
+
+def taken_on_spark(text: str) -> ForeignPlan:
+    """A file of S0, whose plan differs from the profile's in what the file sets, and whose budget hangs the machine."""
+    found = plan_from(text, Choice(profile="dgx-spark"), MACHINES["dgx-spark"])
     assert found.plan is not None
-    assert found.plan.engine.name == "aeon-vllm-dflash"
-    text = "MODEL_HOST_PATH=~/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4\nVLLM_API_KEY=$(openssl rand -hex 32)\n"
-    env = plan_from(
-        f"{text}DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash\nMAX_MODEL_LEN=65536\nMAX_NUM_SEQS=4\nDFLASH_NUM_SPEC_TOKENS=15\n",
-        Choice(profile="dgx-spark"),
-        facts,
-    )
-    assert env.plan is not None
-    assert env.plan.pair.target.repo == "AEON-7/DFlash-Qwen3.5-27B-Uncensored-NVFP4"
-    assert (env.plan.settings.max_num_seqs, env.plan.settings.max_model_len) == (4, 65536)
+    ours = make_plan(Choice(profile="dgx-spark", engine=found.engine), facts=MACHINES["dgx-spark"])
+    assert found.plan.pair == ours.pair
+    assert unlike(found.plan, ours) <= set(found.choice.edited)
+    assert "budget-hangs-unified-memory" in {finding.id for finding in found.plan.errors}
+    return found
+
+
+ENV_OF_S0 = """cat > .env.dflash << 'EOF'
+# Authentication
+HF_TOKEN=hf_your_token_here
+VLLM_API_KEY=$(openssl rand -hex 32)
+# Model path
+MODEL_HOST_PATH=~/models/DFlash-Qwen3.5-27B-Uncensored-NVFP4
+# DFlash speculative decoding (auto-downloads drafter on first run)
+DFLASH_DRAFTER=z-lab/Qwen3.5-27B-DFlash
+DFLASH_NUM_SPEC_TOKENS=15
+# DGX Spark optimal settings (64K context, 4 concurrent sequences)
+MAX_MODEL_LEN=65536
+MAX_NUM_SEQS=4
+GPU_MEMORY_UTILIZATION=0.85
+MAX_NUM_BATCHED_TOKENS=65536
+EOF
+sed -i "s|\\$(openssl rand -hex 32)|$(openssl rand -hex 32)|" .env.dflash
+"""
+"""What the card of S0 has people paste for its .env."""
+
+
+@pytest.mark.parametrize("text", [ENV_OF_S0, "\n".join(ENV_OF_S0.splitlines()[1:-2])], ids=("pasted", "file"))
+def test_the_env_of_the_first_seed_is_taken_over_and_what_hangs_the_box_is_refused(text: str) -> None:
+    found = taken_on_spark(text)
+    fates = {row.name: row.fate for row in found.items}
+    assert (fates["HF_TOKEN"], fates["VLLM_API_KEY"]) == ("dangerous", "not-ours")
+    assert "hf_your" not in repr(found.items)
+    assert [row.line for row in found.items if row.name == "MAX_NUM_SEQS"] == [12 - (text is not ENV_OF_S0)]
 
 
 def test_every_seed_is_here_and_every_reason_is_a_sentence() -> None:
