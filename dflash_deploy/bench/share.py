@@ -30,10 +30,10 @@ OWN_PROMPTS = "own prompts"
 """The name of every workload that does not come with the package: a file's name may say more."""
 
 _VALUE = (
-    r"^(\d{1,12}(\.\d{1,6})?|on|off|auto|FLASH_ATTN|FLASHINFER|TRITON_ATTN"
+    r"^(\d{1,12}(\.\d{1,6})?|(\d{1,5}-\d{1,5}:\d{1,3},?){1,16}|on|off|auto|FLASH_ATTN|FLASHINFER|TRITON_ATTN"
     r"|(fp|bf|bfloat|q|nvfp)\d{1,2}(_[a-z0-9]{1,6}){0,2})$"
 )
-"""The values of settings that are shared: numbers, switches, attention backends, quantizations."""
+"""The values of settings that are shared: numbers, schedules of drafts, switches, attention backends, quantizations."""
 
 _SETTINGS = (
     *SIZES,
@@ -52,7 +52,7 @@ OptionalDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$|^$")]
 _GPU, _CAPABILITY, _DRIVER = (
     r"^(NVIDIA|Tesla|Quadro) [A-Za-z0-9 ()+-]{1,60}$",
     r"^(\d{1,2}\.\d)?$",
-    r"^(\d{1,4}(\.\d{1,4}){1,3})?$",
+    r"^(\d{1,4}(\.\d{1,4}){1,2})?$",
 )
 _VERSION = r"^\d{1,4}(\.\d{1,5}){0,3}((a|b|rc|\.?post|\.?dev)\d{1,6}){0,2}(\+(cpu|cu\d{2,3}|g[0-9a-f]{6,12}))?$"
 """Versions of packages: a private build's own words are left out."""

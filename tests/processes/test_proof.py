@@ -1,7 +1,9 @@
 """A proof on machines that are not as it needs them, its end at a limit and by Ctrl-C, and its steps for a GPU."""
 
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,7 +150,7 @@ def test_a_full_disk_and_a_wrong_step_are_refused_and_old_results_stay(
         patched.setattr(proof, "write_atomically", full)
         assert proof.main(asked) == 3
     with monkeypatch.context() as patched:
-        patched.setattr(proof.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**29))
+        patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**29))
         assert proof.main(asked) == 3
     assert proof.main([*asked, "--share", str(tmp_path / "missing/x.json")]) == 3
     assert proof.main(["--only", "tinny"]) == 2
@@ -161,7 +163,7 @@ def test_a_full_disk_and_a_wrong_step_are_refused_and_old_results_stay(
 def test_a_proof_in_two_parts_keeps_what_the_first_one_showed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = session(tmp_path).tool
     (tmp_path / "quick").touch()
-    monkeypatch.setattr(proof, "Session", lambda *asked: Session(*asked, tool=tool))
+    monkeypatch.setattr(proof, "Session", functools.partial(Session, tool=tool))
     monkeypatch.setattr(proof, "here_now", lambda engine: Here())
     shared = tmp_path / "result.json"
     asked = ["--out", str(tmp_path / "out"), "--share", str(shared), "--resume", "--only"]
@@ -262,3 +264,22 @@ def test_memory_that_another_process_holds_must_be_explained(
     outcome = prove(held)
     assert outcome.state == state, outcome.reason
     assert (held.place / "holder.log").read_text() == "held\n"
+
+
+DOCKER = """#!/bin/sh
+case "$*" in *"image inspect"*) printf 'sha256:%064d\\n' 7;; *) exit 1;; esac
+"""
+
+
+def test_a_step_in_a_container_is_identified_by_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "bin/docker"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    here = Here(engine="vllm", installed=False, docker=True)
+    asked = Session(STEPS["tiny"], here, tmp_path / "files", proof.free_port(), time.monotonic() + 60)
+    outcome = prove(asked)
+    assert (outcome.state, outcome.named["image"][:7]) == ("failed", "sha256:")
+    assert outcome.settings["MAX_NUM_SEQS"]
+    assert "Docker" in outcome.reason

@@ -93,7 +93,7 @@ def shared(
             state=one.state,
             seconds=one.seconds,
             log=one.log,
-            model=known if (known := one.named.get("model", "")) in catalog.pairs else "",
+            model=name if (name := one.named.get("model", "")) in catalog.pairs else "",
             figures=dict(one.figures),
             rows=shared_rows(one.rows),
         )
@@ -105,7 +105,7 @@ def shared(
         "proof",
         catalog,
         machine,
-        named={"runtime": runtime, **{name: known.get(name, "") for name in ("profile", "engine")}},
+        named={"runtime": runtime, **{kind: known.get(kind, "") for kind in ("profile", "engine")}},
         values=ran.settings if ran else {},
         image=known.get("image", ""),
         steps=public,

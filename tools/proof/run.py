@@ -23,6 +23,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
+from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import CPU_SITE
 from tools.proof import decide, shapes
 from tools.proof.decide import Command, Here, Outcome, Step
@@ -182,7 +183,7 @@ def _deployment(session: Session) -> Outcome:
     figures, values = decide.figures_in_log(session.engine_log), Deployment.existing(session.deployment).values
     named = {name: values[f"DFLASH_{key}"] for name, key in NAMED.items()}
     if not session.here.installed:
-        named["image"] = image_id(values["DFLASH_IMAGE"])
+        named["image"] = image_id(plan_of(Deployment.existing(session.deployment)).settings.dflash_image)
     settings = public_settings(values)
     return Outcome(step, state, reason=reason, figures=figures, rows=rows, named=named, settings=settings)
 
