@@ -220,7 +220,8 @@ def on_a_gpu(place: Path, monkeypatch: pytest.MonkeyPatch, step: str, documents:
 def planned(*names: str) -> dict[str, object]:
     """A document of `plan` for these models."""
     drafting = json.dumps({"method": "dflash", "model": "drafter", "num_speculative_tokens": 15})
-    command = ["vllm", "serve", "/models/target", "--served-model-name", "x", "--port", "1", "--middleware", "m"]
+    command = ["vllm", "serve", "/models/target", "--served-model-name", "x", "--port", "1", "--max-num-seqs", "4"]
+    command += ["--middleware", "m"]
     known = dict(zip(("profile", "pair", "engine"), names, strict=True))
     memory = {"cache_tokens": 362116}
     return {"data": {"command": [*command, "--speculative-config", drafting], "memory": memory, **known}}
@@ -240,7 +241,7 @@ def test_a_shape_is_served_and_measured_beside_plan(tmp_path: Path, monkeypatch:
     assert served[-2:] == ("--load-format", "dummy")
     assert any("synthetic" in word for word in served) is STEPS[name].drafts
     (asked,) = (one.words for one in outcome.commands if "--concurrency" in one.words)
-    assert asked[asked.index("--concurrency") + 1] == "1,2,4,8"
+    assert asked[asked.index("--concurrency") + 1] == "1,2,4"
 
 
 def test_each_level_of_the_sleep_mode_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,18 +136,18 @@ RATES = (0.92, 0.82, 0.73, 0.65, 0.58, 0.52, 0.46, 0.42, 0.38, 0.34, 0.31, 0.28,
 
 
 def shape_command(
-    planned: Sequence[str], target: Path, drafter: Path, *, drafts: bool, port: int, dictated: bool = True
+    planned: Sequence[str], target: Path, drafter: Path, *, drafts: bool, port: int, dummy: bool = True
 ) -> tuple[str, ...]:
     """The engine's arguments of `plan`, for dummy weights and a dictated acceptance, without the gateway.
 
-    vLLM's CPU build cannot dictate it (0.32, v1/sample/rejection_sampler.py).
+    Not `dummy`: vLLM's CPU build (0.32) can neither dictate an acceptance nor draft with dummy weights.
     """
     words = list(without_gateway(planned, port))
     words[1] = str(target)
     at = words.index("--speculative-config")
-    drafting = _drafting(words[at + 1], drafter, dictated=dictated)
+    drafting = _drafting(words[at + 1], drafter, dictated=dummy)
     words[at : at + 2] = ["--speculative-config", drafting] if drafts else []
-    return (*words, "--load-format", "dummy")
+    return (*words, "--load-format", "dummy") if dummy else tuple(words)
 
 
 def without_gateway(planned: Sequence[str], port: int) -> tuple[str, ...]:
@@ -157,6 +157,12 @@ def without_gateway(planned: Sequence[str], port: int) -> tuple[str, ...]:
     at = words.index("--middleware")
     del words[at : at + 2]
     return tuple(words)
+
+
+def concurrencies(words: Sequence[str]) -> str:
+    """The concurrencies to measure at: 1 to 8, without the ones at which requests would wait for others."""
+    most = int(words[words.index("--max-num-seqs") + 1])
+    return ",".join(str(one) for one in (1, 2, 4, 8) if one <= most)
 
 
 def _drafting(config: str, drafter: Path, *, dictated: bool) -> str:

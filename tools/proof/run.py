@@ -271,7 +271,7 @@ def _rehearsed(session: Session, reason: str) -> Outcome:
     if unknown:
         return Outcome(step, "failed", reason=f"{data['engine']} has no option {', '.join(unknown)}")
     shown = "arguments checked"
-    if step.kind == "shape" and here.installed and here.engine in step.engines:
+    if step.kind == "shape" and not step.settings and here.installed and here.engine in step.engines:
         session.here = here
         small = _shape(session)
         if small.state != "passed":
@@ -289,13 +289,13 @@ def _shape(session: Session) -> Outcome:
     _, document, _ = session.dflash("plan")
     target, drafter = shapes.write(session.place / "shapes", model)
     words = decide.shape_command(
-        document["data"]["command"], target, drafter, drafts=step.drafts, port=session.port, dictated=real
+        document["data"]["command"], target, drafter, drafts=step.drafts, port=session.port, dummy=real
     )
     (session.deployment / ".env").unlink()
     with _serving(session, words, _environment(session)) as ready:
         if not ready:
             return _not_ready(session)
-        url, levels = f"http://127.0.0.1:{session.port}", "1,2,4,8" if real else "1,2"
+        url, levels = f"http://127.0.0.1:{session.port}", decide.concurrencies(words) if real else "1,2"
         asked = (*session.tool, "bench", "--url", url, "--workload", "code", "--concurrency", levels, "--json")
         code, measured, _ = session.run(asked)
     figures = decide.beside_plan(decide.figures_in_log(session.engine_log), document["data"])
