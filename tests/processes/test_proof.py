@@ -173,6 +173,15 @@ def test_a_proof_in_two_parts_keeps_what_the_first_one_showed(tmp_path: Path, mo
     assert proof.main([*asked, "tiny,nvfp4", "--seconds", "60"]) == 0
     assert [step["state"] for step in json.loads(shared.read_text())["steps"]] == ["passed", "skipped"]
     assert json.loads(shared.read_text())["steps"][0] == first[0]
+    # the whole proof's time ends within this step, not the step's own: the next run does it again
+    monkeypatch.setattr(proof, "GRACE", 0.5)
+    assert proof.main([*asked, "lossless", "--seconds", "3"]) == 0
+    assert [step["state"] for step in json.loads(shared.read_text())["steps"]] == ["passed", "skipped", "skipped"]
+    (tmp_path / "quick").touch()
+    assert proof.main([*asked, "lossless"]) == 0
+    assert [step["state"] for step in json.loads(shared.read_text())["steps"]] == ["passed", "skipped", "passed"]
+    (tmp_path / "out/proof.json").write_text('{"data": []}')
+    assert proof.main([*asked, "lossless"]) == 2
 
 
 ENGINE = """

