@@ -253,6 +253,17 @@ def test_a_shape_is_served_and_measured_beside_plan(tmp_path: Path, monkeypatch:
     assert asked[asked.index("--concurrency") + 1] == "1,2,4"
 
 
+def test_an_engine_that_does_not_start_is_explained_by_its_first_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = planned("h100", "qwen3.5-27b-fp8", "vllm-0.33")
+    broken = on_a_gpu(tmp_path, monkeypatch, "shape-fp8-plain", {"plan": plan})
+    (tmp_path / "packages/vllm/entrypoints/cli/main.py").write_text("raise RuntimeError('size mismatch')")
+    outcome = prove(broken)
+    assert outcome.state == "failed"
+    assert outcome.reason == "the engine was not ready; log: RuntimeError: size mismatch"
+
+
 def test_each_level_of_the_sleep_mode_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sleeping = on_a_gpu(tmp_path, monkeypatch, "sleep", {"plan": planned("h100", "tiny", "vllm-0.33")})
     outcome = prove(sleeping)

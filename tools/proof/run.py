@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.bench.share import public_settings
+from dflash_deploy.bench.share import StepState, public_settings
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.host.ask import image_id
@@ -263,7 +264,7 @@ def _rehearsed(session: Session, reason: str) -> Outcome:
     words = tuple(data["command"])
     if step.kind == "shape":
         target, drafter = shapes.write(session.place / "shapes", step.model)
-        words = decide.shape_command(words, target, drafter, drafts=step.drafts, port=session.port)
+        words = ("vllm", *decide.shape_command(words, target, drafter, drafts=step.drafts, port=session.port))
     elif step.kind == "sleep":
         words = (*words, "--enable-sleep-mode")
     session.commands.append(Command(words, 0, 0.0, ""))
@@ -301,6 +302,8 @@ def _shape(session: Session) -> Outcome:
     figures = decide.beside_plan(decide.figures_in_log(session.engine_log), document["data"])
     rows = (measured.get("data") or {}).get("rows") or []
     state, reason = decide.judged(step, [code], "")
+    if state == "failed":
+        reason = f"{reason}: {(measured.get('error') or {}).get('message', '')}; log: {_first_error(session)}"
     named = {
         name: document["data"][key] for name, key in (("profile", "profile"), ("model", "pair"), ("engine", "engine"))
     }
@@ -373,10 +376,14 @@ def _ready(session: Session, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _not_ready(session: Session) -> Outcome:
-    late = session.left <= 1
-    lines = [line for line in session.engine_log.splitlines() if "Error" in line]
-    said = lines[-1][:300] if lines else "the engine exited without an error in its log"
-    return Outcome(session.step, "timed-out" if late else "failed", reason=said)
+    state: StepState = "timed-out" if session.left <= 1 else "failed"
+    return Outcome(session.step, state, reason=f"the engine was not ready; log: {_first_error(session)}")
+
+
+def _first_error(session: Session) -> str:
+    """The first error in the engine's log: those behind it often only follow from it."""
+    lines = (line for line in session.engine_log.splitlines() if " WARNING " not in line)
+    return next((line[:300] for line in lines if re.search(r"\b[A-Z]\w*(?:Error|Exception): ", line)), "no error")
 
 
 _TOKENS = """
