@@ -210,6 +210,7 @@ def test_what_identifies_a_run_stays() -> None:
         "RuntimeError: CUDA error: out of memory (70.2 of 79.6 GiB)",
     ):
         assert clean(text) == text
+    assert clean("a driver from http://www.nvidia.com/Download/x.aspx") == "a driver from http://[host]/Download/x.aspx"
 
 
 def test_each_shared_result_is_valid_and_of_known_steps() -> None:

@@ -35,7 +35,7 @@ _SHAPES = (
     (re.compile(rf"(?<![\w:]){_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{4,7}}(?![\w:])"), "[address]"),
     (re.compile(rf"(?i)(?<![\w.-])(?:[a-z0-9-]+\.)+(?:{_ENDINGS})(?![\w.-]*\w)"), "[host]"),
     (re.compile(rf"(?<![\w.\]])(?:/(?:home|Users)/|~(?=[A-Za-z])){_PART}"), "..."),
-    (re.compile(rf"(?<![\w.~\]-])(?!/v1/)(?:~?\.{{0,3}}/(?:{_PART}/)+|~/)(?=[^\s/])"), ".../"),
+    (re.compile(rf"(?<![\w.~\]-])(?<!:/)(?!/v1/)(?:~?\.{{0,3}}/(?:{_PART}/)+|~/)(?=[^\s/])"), ".../"),
 )
 """Forms of what names a machine or person, and what is in its place. A path keeps its last part."""
 
