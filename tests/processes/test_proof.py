@@ -180,6 +180,11 @@ def test_a_proof_in_two_parts_keeps_what_the_first_one_showed(tmp_path: Path, mo
     (tmp_path / "quick").touch()
     assert proof.main([*asked, "lossless"]) == 0
     assert [step["state"] for step in json.loads(shared.read_text())["steps"]] == ["passed", "skipped", "passed"]
+    # a failed one runs again only if it is named
+    failed = (tmp_path / "out/proof.json").read_text().replace('"state": "passed"', '"state": "failed"')
+    (tmp_path / "out/proof.json").write_text(failed)
+    assert proof.main([*asked, "lossless"]) == 1
+    assert [step["state"] for step in json.loads(shared.read_text())["steps"]] == ["failed", "skipped", "passed"]
     (tmp_path / "out/proof.json").write_text('{"data": []}')
     assert proof.main([*asked, "lossless"]) == 2
 

@@ -70,8 +70,10 @@ def _proved(asked: argparse.Namespace) -> int:
         machine = cleaned(described(here), clean)
         files = {out / "proof.json": page.document, out / "proof.html": page.html}
         ends, outcomes = time.monotonic() + asked.seconds, page.ended(out / "proof.json") if asked.resume else []
+        # a step that is named runs again if it failed
+        kept = {"passed", "rehearsed", *(() if asked.only else ("failed", "timed-out"))}
         for step in chosen:
-            if step.name in {one.step.name for one in outcomes if one.state != "skipped"}:
+            if step.name in {one.step.name for one in outcomes if one.state in kept}:
                 continue
             outcome = page.without_names(_one(step, here, out, ends), clean)
             outcomes = [*(one for one in outcomes if one.step.name != step.name), outcome]
