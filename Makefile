@@ -202,9 +202,10 @@ score-diagnosis: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
-# what this machine can prove, in 20 minutes at most: build/proof/proof.html; SHARE=FILE also writes what can be published
+# what this machine can prove, in 20 minutes at most: build/proof/proof.html; SHARE=FILE also writes what can be published.
+# ARGS: options of `python -m tools.proof --help`, such as "--engine vllm --only tiny"
 proof: $(LIGHT)/.ready
-	$(LIGHT)/bin/python -m tools.proof $(if $(SHARE),--share $(SHARE))
+	$(LIGHT)/bin/python -m tools.proof $(if $(SHARE),--share $(SHARE)) $(ARGS)
 
 # each command that changes a deployment is killed at 100 random moments, and runs again; about an hour
 kills: $(READY)

@@ -19,6 +19,7 @@ from dflash_deploy.catalog.read import Entry
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.speed import step_seconds
+from tools.reference.results import Results, read
 
 POINTS = Path(__file__).with_name("points.yaml")
 
@@ -88,7 +89,32 @@ def points() -> tuple[Point, ...]:
     others = [Point.model_validate(one) for one in parse_packaged_yaml(POINTS.read_text(encoding="utf-8"))]
     # the file says more of its points: the quantity fitted, sizes, hardware
     known = {(one.profile, one.pair, one.speed) for one in others}
-    return (*(one for one in _cited() if (one.profile, one.pair, one.speed) not in known), *others)
+    cited = (one for one in _cited() if (one.profile, one.pair, one.speed) not in known)
+    return (*cited, *others, *shared_points(read()))
+
+
+def shared_points(results: Results) -> Iterator[Point]:
+    """The rows of shared results on a GPU: all are fitted, except those of tiny models, which no step waits for."""
+    catalog = load_catalog()
+    for name, result in results.items():
+        measured = [(result.model, row) for row in result.rows]
+        measured += [(step.model, row) for step in result.steps for row in step.rows]
+        for model, row in measured if result.machine.gpus and result.profile in catalog.profiles else ():
+            drafts = row.draft_tokens or 0
+            usable = row.drafter is not None and not (row.mtp or row.failed) and (row.acceptance_length or not drafts)
+            if usable and model in catalog.pairs and not model.startswith("tiny"):
+                yield Point(
+                    profile=result.profile,
+                    pair=model,
+                    engine=result.engine,
+                    workload=row.workload,
+                    concurrency=row.concurrency,
+                    draft_tokens=drafts,
+                    acceptance_length=row.acceptance_length or 1.0,
+                    speed=row.tokens_per_s,
+                    fitted=True,
+                    source=f"docs/results/{name}.json",
+                )
 
 
 def compared() -> list[Compared]:
@@ -132,7 +158,9 @@ def median_error(rows: list[Compared]) -> float:
 
 def groups(rows: list[Compared]) -> dict[str, list[Compared]]:
     """The figures by their part in the fit."""
+    shared = [row for row in rows if row.point.source.startswith("docs/results/")]
     return {
+        **({"fitted, measured with `make proof`": shared} if shared else {}),
         "fitted": [row for row in rows if row.point.fitted],
         "not fitted": [row for row in rows if not row.point.fitted],
         "not fitted, of others than z-lab": [

@@ -30,10 +30,10 @@ OWN_PROMPTS = "own prompts"
 """The name of every workload that does not come with the package: a file's name may say more."""
 
 _VALUE = (
-    r"^(\d[\d.,:]{0,40}|on|off|auto|FLASH_ATTN|FLASHINFER|TRITON_ATTN"
+    r"^(\d{1,12}(\.\d{1,6})?|(\d{1,5}-\d{1,5}:\d{1,3},?){1,16}|on|off|auto|FLASH_ATTN|FLASHINFER|TRITON_ATTN"
     r"|(fp|bf|bfloat|q|nvfp)\d{1,2}(_[a-z0-9]{1,6}){0,2})$"
 )
-"""The values of settings that are shared: numbers, switches, attention backends, quantizations."""
+"""The values of settings that are shared: numbers, schedules of drafts, switches, attention backends, quantizations."""
 
 _SETTINGS = (
     *SIZES,
@@ -52,8 +52,10 @@ OptionalDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$|^$")]
 _GPU, _CAPABILITY, _DRIVER = (
     r"^(NVIDIA|Tesla|Quadro) [A-Za-z0-9 ()+-]{1,60}$",
     r"^(\d{1,2}\.\d)?$",
-    r"^(\d{1,4}(\.\d{1,4}){1,3})?$",
+    r"^(\d{1,4}(\.\d{1,4}){1,2})?$",
 )
+_VERSION = r"^\d{1,4}(\.\d{1,5}){0,3}((a|b|rc|\.?post|\.?dev)\d{1,6}){0,2}(\+(cpu|cu\d{2,3}|g[0-9a-f]{6,12}))?$"
+"""Versions of packages: a private build's own words are left out."""
 GpuName = Annotated[str, Field(pattern=_GPU)]
 
 
@@ -108,7 +110,8 @@ class SharedStep(SharedPart):
 class SharedResult(SharedPart):
     """A run of `bench` (rows) or of a proof (steps), with what identifies it. Empty texts were unknown, or not public.
 
-    `weights` has the SHA-256 over the locked files of target and drafter, `image` the digest of the engine's image.
+    `weights` has the SHA-256 over the locked files of target and drafter, `image` the digest of the engine's image,
+    `versions` has Python packages.
     """
 
     schema_: Annotated[Literal[1], Field(alias="schema")]
@@ -124,6 +127,7 @@ class SharedResult(SharedPart):
     image: OptionalDigest = ""
     weights: Annotated[dict[Literal["target", "drafter"], Digest], Field(max_length=2)] = {}
     settings: Annotated[dict[str, Annotated[str, Field(pattern=_VALUE)]], Field(max_length=40)] = {}
+    versions: Annotated[dict[CatalogName, Annotated[str, Field(pattern=_VERSION)]], Field(max_length=20)] = {}
     rows: Annotated[list[SharedRow], Field(max_length=1000)] = []
     steps: Annotated[list[SharedStep], Field(max_length=60)] = []
 
@@ -168,6 +172,11 @@ def _digest(files: Sequence[Any]) -> str:
     return hashlib.sha256(repr(sorted(asdict(file).items() for file in files)).encode()).hexdigest()
 
 
+def public_settings(values: Mapping[str, str]) -> dict[str, str]:
+    """The settings that are numbers, switches and names of this project."""
+    return {field.name: text for field in _SETTINGS if re.fullmatch(_VALUE, text := values.get(field.name, ""))}
+
+
 def share(
     made_by: Literal["bench", "proof"],
     catalog: Catalog,
@@ -179,6 +188,7 @@ def share(
     lock: Lock | None = None,
     rows: Sequence[Mapping[str, Any]] = (),
     steps: Sequence[SharedStep] = (),
+    versions: Mapping[str, str] = {},
 ) -> SharedResult:
     """The public half of a result. `named` has `profile`, `model`, `engine` and `runtime`; `image` may have a tag."""
     public = {"profile": catalog.profiles, "model": catalog.pairs, "engine": catalog.engines}
@@ -196,9 +206,8 @@ def share(
             "runtime": named.get("runtime", ""),
             "image": digest[1] if digest else "",
             "weights": digests(lock),
-            "settings": {
-                field.name: text for field in _SETTINGS if re.fullmatch(_VALUE, text := values.get(field.name, ""))
-            },
+            "settings": public_settings(values),
+            "versions": {name: text for name, text in versions.items() if re.fullmatch(_VERSION, text)},
             "rows": shared_rows(rows),
             "steps": list(steps),
         }

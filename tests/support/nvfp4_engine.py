@@ -8,6 +8,7 @@ checkpoint, what vLLM's configuration makes of it: the method and its class, or 
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -33,6 +34,10 @@ def logits(checkpoint: str, tokens: str, answers: str) -> None:
         positions = [*answer.prompt_logprobs[1:], answer.outputs[0].logprobs[0]]
         found.append([[entry[token].logprob for token in range(len(entry))] for entry in positions])
     Path(answers).write_text(json.dumps(found))
+    engine.llm_engine.engine_core.shutdown()
+    # with other work on the processor, threads of vLLM sometimes abort the interpreter's end
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def config(*checkpoints: str) -> None:

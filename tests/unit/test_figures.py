@@ -13,6 +13,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.acceptance import BROKEN_BELOW, WEAK_BELOW
 from dflash_deploy.plan import speed
 from dflash_deploy.startup.watch import DECAYED
+from tools.reference.results import read
 
 EXPLANATION = Path(__file__).parents[2] / "docs" / "explanation"
 SPEEDS = [one for one in load_catalog().speeds if one.pair == "qwen3.5-27b-bf16" and one.source == "z-lab model card"]
@@ -77,6 +78,14 @@ def test_the_errors_of_the_speed_model_are_those_of_its_comparison() -> None:
         [name, *(cell.replace("%", " %") for cell in summary(group))] for name, group in groups(compared()).items()
     ]
     assert rows("speed-model.md", "fitted|not fitted.*|collected after.*") == found
+
+
+def test_the_pages_say_whether_a_gpu_was_measured() -> None:
+    on_gpus = [result for result in read().values() if result.machine.gpus]
+    speeds = any(row.point.source.startswith("docs/results/") for row in compared())
+    caches = any("planned-cache-tokens" in step.figures for result in on_gpus for step in result.steps)
+    assert ("has not compared the predictions with a GPU" in " ".join(text("speed-model.md").split())) is not speeds
+    assert ("has not compared the estimate with a GPU" in " ".join(text("memory.md").split())) is not caches
 
 
 def test_the_errors_of_the_memory_estimate_are_those_of_its_comparison() -> None:

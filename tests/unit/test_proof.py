@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from tools.proof.decide import (
     steps,
     unknown_options,
 )
+from tools.proof.private import cleaned, cleaner
 from tools.reference.results import read
 from tools.reference.unproven import PROVED_BY
 
@@ -76,7 +78,7 @@ def test_the_process_of_another_user_is_named() -> None:
     others = tuple(GpuProcess(int(row["pid"]), row["process_name"], None) for row in listed)
     busy = here(changed(memory_total="81559", memory_free="900"), others=others)
     assert others[0].name in obstacle(STEPS["shape-fp8"], busy)
-    assert "1 GiB of NVIDIA H100" in obstacle(STEPS["tiny"], busy)
+    assert "0.9 GiB of NVIDIA H100" in obstacle(STEPS["tiny"], busy)
 
 
 @pytest.mark.parametrize("name", ["shape-fp8", "shape-bf16-plain"])
@@ -155,6 +157,60 @@ def test_the_page_and_the_documents_of_a_proof() -> None:
     result = parse_document(text, SharedResult)
     assert (result.profile, result.engine, result.steps[0].model) == ("h100", "vllm-0.33", "tiny")
     assert result.steps[0].figures == {"load-gib": 1.5}
+
+
+SECRET = "hf_abcdefghijklmnopqrstuvwx"
+PLANTED = {
+    "a key": SECRET,
+    "a password in a URL": "https://alice:open-sesame@hub.corp.example/x",
+    "a host": "box17.corp.example",
+    "another host": "registry.acme.internal",
+    "the name of the host in an error": "[Errno 111] box17: connection refused",
+    "a user": "permission denied for alice",
+    "a path": "/home/alice smith/models/x.gguf",
+    "a path of MODEL_HOST_PATH": "--model=/srv/alice-secret/qwen",
+    "a home directory": "~alice/models",
+    "IPv4": "10.20.30.40:8000",
+    "IPv6": "fe80::1ff:fe23:4567:890a",
+    "a MAC address": "aa:bb:cc:dd:ee:ff",
+    "a GPU": "GPU-8a6d5a5c-1111-2222-3333-1234567890ab",
+    "a serial number": "Serial Number: 1320921001234",
+    "an address": "alice.smith@acme.example",
+}
+WORDS = ("alice", "box17", "acme", "corp", SECRET, "sesame", "srv", "smith", "10.20", "fe80", "890a", "dd:ee", "8a6d")
+
+
+@pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
+def test_nothing_of_the_machine_and_its_user_is_in_the_page_or_in_a_file(planted: str) -> None:
+    clean = cleaner(["box17.corp.example", "box17", "alice"], [Path("/home/alice smith")])
+    (row,) = [row.document() for row in rows()][:1]
+    hostile = {"model": planted, "profile": planted, "engine": planted, "image": planted}
+    outcome = Outcome(
+        STEPS["tiny"],
+        "failed",
+        reason=f"OSError: {planted}",
+        commands=(Command(("vllm", "serve", planted, f"EXTRA_ARGS={planted}"), 1, 0.1, ""),),
+        rows=[row | {"problem": planted, "workload": planted}],
+        named=hostile,
+        settings={"MODEL_HOST_PATH": planted, "ATTENTION_BACKEND": planted},
+    )
+    done = page.without_names(outcome, clean)
+    machine = cleaned({"GPU": planted, "driver": planted}, clean)
+    text = page.shared(SharedMachine(threads=2), "native", CATALOG, [outcome], {"torch": planted}).text()
+    for shown in (page.document(machine, [replace(done, named={}, settings={})]), page.html(machine, [done]), text):
+        assert [word for word in (*WORDS, planted, "1320921001234") if word in shown] == []
+
+
+def test_what_identifies_a_run_stays() -> None:
+    clean = cleaner(["box17", "alice", "vllm"], [Path("/srv")])
+    for text in (
+        "vllm 0.33.1.dev0+g1234567, torch 2.11.0+cu130, driver 580.126.09, Linux 6.12.3",
+        "vllm serve --port 8000 --host 127.0.0.1 --max-model-len 262144 http://127.0.0.1:8000/v1/models",
+        "std::bad_alloc in vllm.v1.worker.gpu at 12:34:56, ~20 s, 3/4 of the memory, and/or tokens/s",
+        "RuntimeError: CUDA error: out of memory (70.2 of 79.6 GiB)",
+    ):
+        assert clean(text) == text
+    assert clean("a driver from http://www.nvidia.com/Download/x.aspx") == "a driver from http://[host]/Download/x.aspx"
 
 
 def test_each_shared_result_is_valid_and_of_known_steps() -> None:

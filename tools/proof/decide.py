@@ -41,7 +41,7 @@ class Step(BaseModel):
     drafts: bool = True
     settings: dict[str, str] = {}
     commands: list[list[str]] = []
-    fault: Literal["killed", "drafter", "settings", ""] = ""
+    fault: Literal["killed", "drafter", "settings", "held", ""] = ""
     error: str = ""
 
 
@@ -64,6 +64,12 @@ class Here:
     extra: str = ""
 
 
+_FROM_HERE = {
+    "killed": "it ends a process of the engine, which is in a container here",
+    "held": "it needs PyTorch in this Python environment",
+}
+
+
 def obstacle(step: Step, here: Here) -> str:
     """Why a step cannot run here; empty if it can."""
     if step.kind == "doctor":
@@ -72,8 +78,8 @@ def obstacle(step: Step, here: Here) -> str:
         return f"it needs {' or '.join(step.engines)}, and this proof runs {here.engine}"
     if step.kind != "deployment" and not here.installed:
         return f"it needs {here.engine} in this Python environment, not in a container"
-    if step.fault == "killed" and not here.installed:
-        return "it ends a process of the engine, which is in a container here"
+    if step.fault in _FROM_HERE and not here.installed:
+        return _FROM_HERE[step.fault]
     if not (here.installed or here.docker):
         return f"neither {here.engine} nor Docker is here"
     return _gpu_obstacle(step, here)
@@ -89,8 +95,9 @@ def _gpu_obstacle(step: Step, here: Here) -> str:
     if most is not None and most < needed:
         return f"{gpu.name} has {most / 2**30:.0f} GiB; the step needs {step.memory:g}"
     if free is not None and free < needed:
-        users = ", ".join(f"{one.name} (process {one.pid})" for one in here.others) or "another process"
-        return f"{free / 2**30:.0f} GiB of {gpu.name} are free, the step needs {step.memory:g}: used by {users}"
+        users = ", ".join(f"{one.name} (process {one.pid})" for one in here.others)
+        used = f": used by {users}" if users else ""
+        return f"{free / 2**30:.1f} GiB of {gpu.name} are free, the step needs {step.memory:g}{used}"
     return ""
 
 
@@ -108,7 +115,8 @@ class Command:
 class Outcome:
     """How a step ended. `reason` says why it did not pass, or what a rehearsal could not show.
 
-    `named` has the catalog's names of what ran: `profile`, `model` and `engine`; empty if nothing did.
+    `named` has the catalog's names of what ran: `profile`, `model` and `engine`, and the digest of its `image`; empty
+    if nothing did. `settings` are those that can be published.
     """
 
     step: Step
@@ -120,29 +128,47 @@ class Outcome:
     rows: Sequence[Mapping[str, Any]] = ()
     log: str = ""
     named: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 RATES = (0.92, 0.82, 0.73, 0.65, 0.58, 0.52, 0.46, 0.42, 0.38, 0.34, 0.31, 0.28, 0.25, 0.22, 0.19)
 """Share of drafts accepted up to each position: HumanEval, 15 draft tokens (discussion of the drafter's card)."""
 
 
-def shape_command(planned: Sequence[str], target: Path, drafter: Path, *, drafts: bool, port: int) -> tuple[str, ...]:
-    """The engine's arguments of `plan`, for dummy weights and a dictated acceptance, without the gateway."""
-    words = list(planned[planned.index("serve") :])
+def shape_command(
+    planned: Sequence[str], target: Path, drafter: Path, *, drafts: bool, port: int, dummy: bool = True
+) -> tuple[str, ...]:
+    """The engine's arguments of `plan`, for dummy weights and a dictated acceptance, without the gateway.
+
+    Not `dummy`: vLLM's CPU build (0.32) can neither dictate an acceptance nor draft with dummy weights.
+    """
+    words = list(without_gateway(planned, port))
     words[1] = str(target)
+    at = words.index("--speculative-config")
+    drafting = _drafting(words[at + 1], drafter, dictated=dummy)
+    words[at : at + 2] = ["--speculative-config", drafting] if drafts else []
+    return (*words, "--load-format", "dummy") if dummy else tuple(words)
+
+
+def without_gateway(planned: Sequence[str], port: int) -> tuple[str, ...]:
+    """The engine's arguments of `plan` for a server that needs no API key."""
+    words = list(planned[planned.index("serve") :])
     words[words.index("--port") + 1] = str(port)
     at = words.index("--middleware")
     del words[at : at + 2]
-    at = words.index("--speculative-config")
-    drafting = _dictated(words[at + 1], drafter)
-    words[at : at + 2] = ["--speculative-config", drafting] if drafts else []
-    return (*words, "--load-format", "dummy")
+    return tuple(words)
 
 
-def _dictated(config: str, drafter: Path) -> str:
-    known = json.loads(config)
+def concurrencies(words: Sequence[str]) -> str:
+    """The concurrencies to measure at: 1 to 8, without the ones at which requests would wait for others."""
+    most = int(words[words.index("--max-num-seqs") + 1])
+    return ",".join(str(one) for one in (1, 2, 4, 8) if one <= most)
+
+
+def _drafting(config: str, drafter: Path, *, dictated: bool) -> str:
+    known = json.loads(config) | {"model": str(drafter)}
     rates = list(RATES[: known["num_speculative_tokens"]])
-    more = {"model": str(drafter), "rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
+    more = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates} if dictated else {}
     return json.dumps(known | more)
 
 

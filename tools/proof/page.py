@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from dflash_deploy.bench.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 from dflash_deploy.catalog.load import Catalog
-from dflash_deploy.redact import redact_by_shape
-from tools.proof.decide import Outcome
+from dflash_deploy.errors import BadInput
+from dflash_deploy.intake.files import MIB, read_text
+from dflash_deploy.intake.parse import Invalid, parse_object
+from dflash_deploy.redact import Redact, redact_by_shape
+from tools.proof.decide import Command, Outcome, steps
+from tools.proof.private import cleaned
+
+LARGEST = 16 * MIB
+"""Bytes of the largest JSON document of a proof."""
 
 _STYLE = """
 :root { color-scheme: light dark }
@@ -27,7 +35,7 @@ border-bottom: 1px solid #8886 } details { margin: .2rem 0 } code { font-size: 1
 
 def document(machine: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
     """The whole result as JSON, without secrets."""
-    steps = [
+    listed = [
         {
             "name": one.step.name,
             "proves": one.step.proves,
@@ -39,30 +47,77 @@ def document(machine: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:
             "engine_log_sha256": one.log,
             "figures": dict(one.figures),
             "rows": list(one.rows),
+            "named": dict(one.named),
+            "settings": dict(one.settings),
         }
         for one in outcomes
     ]
-    whole = {"schema": 1, "command": "proof", "data": {"machine": machine, "steps": steps}}
+    whole = {"schema": 1, "command": "proof", "data": {"machine": machine, "steps": listed}}
     return redact_by_shape(json.dumps(whole, indent=1)) + "\n"
 
 
-def shared(machine: SharedMachine, runtime: str, catalog: Catalog, outcomes: Sequence[Outcome]) -> SharedResult:
+def ended(file: Path) -> list[Outcome]:
+    """The outcomes in a document of an earlier run, of the steps that there still are; none without a file.
+
+    Raises BadInput if the file is something else.
+    """
+    try:
+        return list(_ended(parse_object(read_text(file, limit=LARGEST)))) if file.exists() else []
+    except (Invalid, LookupError, TypeError) as problem:
+        raise BadInput(f"{file} is not a proof: {problem}", hint="remove it, or leave out --resume") from None
+
+
+def _ended(document: Mapping[str, Any]) -> Iterator[Outcome]:
+    known = {step.name: step for step in steps()}
+    for one in document["data"]["steps"]:
+        if one["name"] not in known:
+            continue
+        yield Outcome(
+            known[one["name"]],
+            **{name: one[name] for name in ("state", "seconds", "reason", "figures", "rows", "named", "settings")},
+            commands=tuple(Command(**{**command, "words": tuple(command["words"])}) for command in one["commands"]),
+            log=one["engine_log_sha256"],
+        )
+
+
+def without_names(outcome: Outcome, clean: Redact) -> Outcome:
+    """The outcome without what names a machine or a person."""
+    commands = tuple(replace(one, words=tuple(map(clean, one.words))) for one in outcome.commands)
+    return replace(outcome, reason=clean(outcome.reason), commands=commands, rows=cleaned(outcome.rows, clean))
+
+
+def shared(
+    machine: SharedMachine,
+    runtime: str,
+    catalog: Catalog,
+    outcomes: Sequence[Outcome],
+    versions: Mapping[str, str] = {},
+) -> SharedResult:
     """What can be published: states, seconds, figures and digests of the steps."""
-    steps = [
+    public = [
         SharedStep(
             name=one.step.name,
             state=one.state,
             seconds=one.seconds,
             log=one.log,
-            model=one.named.get("model", ""),
+            model=name if (name := one.named.get("model", "")) in catalog.pairs else "",
             figures=dict(one.figures),
             rows=shared_rows(one.rows),
         )
         for one in outcomes
     ]
-    ran = [one.named for one in outcomes if one.named]
-    named = {"runtime": runtime, **{name: ran[0][name] for name in ("profile", "engine") if ran}}
-    return share("proof", catalog, machine, named=named, steps=steps)
+    ran = next((one for one in outcomes if one.named), None)
+    known = ran.named if ran else {}
+    return share(
+        "proof",
+        catalog,
+        machine,
+        named={"runtime": runtime, **{kind: known.get(kind, "") for kind in ("profile", "engine")}},
+        values=ran.settings if ran else {},
+        image=known.get("image", ""),
+        steps=public,
+        versions=versions,
+    )
 
 
 def html(machine: Mapping[str, Any], outcomes: Sequence[Outcome]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,16 +13,19 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from dflash_deploy.bench.share import StepState, public_settings
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.host.ask import image_id
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.engines.installed import CPU_SITE
 from tools.proof import decide, shapes
 from tools.proof.decide import Command, Here, Outcome, Step
 
@@ -29,6 +33,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 GRACE = 30.0
 """Seconds for `down` after a step that its limit ended, and for a process after SIGTERM."""
+
+INTERRUPTED = "interrupted"
+"""The reason of the step that Ctrl-C ended."""
 
 NAMED = {"profile": "PROFILE", "model": "PAIR", "engine": "ENGINE"}
 
@@ -77,6 +84,9 @@ class Session:
             except subprocess.TimeoutExpired:
                 end(process)
                 code = None
+            except BaseException:  # Ctrl-C: the program has a session of its own, and does not get it
+                end(process)
+                raise
         said = [read_text(name.with_suffix(end_), limit=LOGS, lossy=True) for end_ in (".out", ".err")]
         digest = hashlib.sha256("".join(said).encode()).hexdigest()
         self.commands.append(Command(tuple(words), code, round(time.monotonic() - begun, 1), digest))
@@ -111,22 +121,23 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def prove(session: Session) -> Outcome:
-    """Run one step, or rehearse it. It never raises for what fails: the next steps follow."""
+    """Run one step, or rehearse it. It never raises for what fails: the next steps follow. Ctrl-C ends the step."""
     step, begun = session.step, time.monotonic()
     reason, rehearse = decide.obstacle(step, session.here), step.cuda and not session.here.gpus
-    session.place.mkdir(parents=True, exist_ok=True)
     try:
+        session.place.mkdir(parents=True, exist_ok=True)
         if rehearse:
             outcome = _rehearsed(session, session.here.problem or "no GPU")
         elif reason:
             outcome = Outcome(step, "skipped", reason=reason)
         else:
             outcome = KINDS[step.kind](session)
+    except KeyboardInterrupt:
+        outcome = Outcome(step, "skipped", reason=INTERRUPTED)
     except Exception as problem:  # a defect of one step must not cost the others
         outcome = Outcome(step, "failed", reason=f"{type(problem).__name__}: {problem}"[:300])
-    finally:
-        if (session.deployment / ".env").exists():
-            session.dflash("down", limit=GRACE)
+    if (session.deployment / ".env").exists() and session.dflash("down", limit=GRACE)[0] != 0:
+        outcome = replace(outcome, reason=f"{outcome.reason}; `down` failed: its engine may still run".lstrip("; "))
     log = hashlib.sha256(session.engine_log.encode()).hexdigest() if session.engine_log else ""
     seconds = round(time.monotonic() - begun, 1)
     return replace(outcome, seconds=seconds, commands=tuple(session.commands), log=log)
@@ -158,28 +169,36 @@ def _deployment(session: Session) -> Outcome:
     document: dict[str, Any] = {}
     if problem := _init(session):
         return Outcome(step, "failed", reason=problem)
-    for words in step.commands:
-        if words[0] == "status" and step.fault == "killed":
-            _kill_engine(session.deployment)
-        code, document, said = session.dflash(*words)
-        codes.append(code)
-        rows += (document.get("data") or {}).get("rows") or []
-        if code != 0:
-            break
+    with _memory_held(session) if step.fault == "held" else nullcontext():
+        for words in step.commands:
+            if words[0] == "status" and step.fault == "killed":
+                _kill_engine(session)
+            code, document, said = session.dflash(*words)
+            codes.append(code)
+            rows += (document.get("data") or {}).get("rows") or []
+            if code != 0:
+                break
     state, reason = decide.judged(step, codes, said)
     if state == "failed" and (message := (document.get("error") or {}).get("message")):
         reason = f"{reason}: {message}"
     figures, values = decide.figures_in_log(session.engine_log), Deployment.existing(session.deployment).values
     named = {name: values[f"DFLASH_{key}"] for name, key in NAMED.items()}
-    return Outcome(step, state, reason=reason, figures=figures, rows=rows, named=named)
+    if not session.here.installed:
+        named["image"] = image_id(plan_of(Deployment.existing(session.deployment)).settings.dflash_image)
+    settings = public_settings(values)
+    return Outcome(step, state, reason=reason, figures=figures, rows=rows, named=named, settings=settings)
 
 
-def _kill_engine(deployment: Path) -> None:
-    """End the engine as the kernel does if memory runs out: the process of the deployment with most memory."""
-    supervisor = parse_object(read_text(deployment / ".dflash/run.json"))["pid"]
+def _kill_engine(session: Session) -> None:
+    """End the engine as the kernel does if memory runs out: the process of the deployment with most memory.
+
+    Returns when the others have noticed and ended, which takes an API server seconds.
+    """
+    supervisor = parse_object(read_text(session.deployment / ".dflash/run.json"))["pid"]
     held = {pid: _resident(pid) for pid in _session_of(supervisor) if pid != supervisor}
     os.kill(max(held, key=lambda pid: held[pid]), signal.SIGKILL)
-    time.sleep(3)
+    while session.left > GRACE and set(_session_of(supervisor)) - {supervisor}:
+        time.sleep(0.5)
 
 
 def _session_of(leader: int) -> Iterator[int]:
@@ -196,6 +215,31 @@ def _resident(pid: int) -> int:
         return 0
 
 
+_HOLD = """
+import time, torch
+memory = torch.cuda.mem_get_info()[1]
+held = torch.empty(int(memory * 0.6), dtype=torch.uint8, device="cuda").fill_(1)
+print("held", flush=True)
+time.sleep(3600)
+"""
+
+
+@contextmanager
+def _memory_held(session: Session) -> Iterator[None]:
+    """Another process has 60 % of the GPU's memory while the block runs."""
+    log = session.place / "holder.log"
+    with log.open("wb") as out:
+        holder = subprocess.Popen((sys.executable, "-c", _HOLD), stdout=out, stderr=out, start_new_session=True)
+    try:
+        while "held" not in (said := read_text(log, limit=LOGS, lossy=True)).split():
+            if holder.poll() is not None or session.left < 1:
+                raise RuntimeError(f"no memory was held: {(said.strip().splitlines() or ['no output'])[-1]}")
+            time.sleep(0.5)
+        yield
+    finally:
+        end(holder)
+
+
 def _wrong_drafter(place: Path) -> Path:
     shutil.copytree(ROOT / "models/tiny/drafter", place, dirs_exist_ok=True)
     config = parse_object(read_text(place / "config.json"))
@@ -205,8 +249,11 @@ def _wrong_drafter(place: Path) -> Path:
 
 
 def _rehearsed(session: Session, reason: str) -> Outcome:
-    """Make the step's command for an H100, and check each option against what the release's own parser knows."""
-    step = session.step
+    """Make the step's command for an H100, and check each option against what the release's own parser knows.
+
+    A shape is also measured with the tiny models if vLLM is installed: all but the size, the kernels and the speed.
+    """
+    step, here = session.step, session.here
     session.here = replace(session.here, engine=step.engines[0], installed=True)
     if problem := _init(session, profile="h100", model=session.step.model):
         return Outcome(step, "failed", reason=problem)
@@ -217,60 +264,74 @@ def _rehearsed(session: Session, reason: str) -> Outcome:
     words = tuple(data["command"])
     if step.kind == "shape":
         target, drafter = shapes.write(session.place / "shapes", step.model)
-        words = decide.shape_command(words, target, drafter, drafts=step.drafts, port=session.port)
+        words = ("vllm", *decide.shape_command(words, target, drafter, drafts=step.drafts, port=session.port))
     elif step.kind == "sleep":
         words = (*words, "--enable-sleep-mode")
     session.commands.append(Command(words, 0, 0.0, ""))
     unknown = decide.unknown_options(words, load_catalog().options[data["engine"]])
     if unknown:
         return Outcome(step, "failed", reason=f"{data['engine']} has no option {', '.join(unknown)}")
-    return Outcome(step, "rehearsed", reason=f"{reason}: arguments checked, kernels, memory and speed were not")
+    shown = "arguments checked"
+    if step.kind == "shape" and not step.settings and here.installed and here.engine in step.engines:
+        session.here = here
+        small = _shape(session)
+        if small.state != "passed":
+            return small
+        shown += ", measured with the tiny models"
+    return Outcome(step, "rehearsed", reason=f"{reason}: {shown}; kernels, memory and speed were not")
 
 
 def _shape(session: Session) -> Outcome:
-    step = session.step
-    if problem := _init(session, model=step.model):
+    """Serve 27B's shape; without a GPU the tiny models' shape, which rehearses the rest."""
+    step, real = session.step, bool(session.here.gpus)
+    model = step.model if real else "tiny"
+    if problem := _init(session, model=model):
         return Outcome(step, "failed", reason=problem)
     _, document, _ = session.dflash("plan")
-    target, drafter = shapes.write(session.place / "shapes", step.model)
+    target, drafter = shapes.write(session.place / "shapes", model)
     words = decide.shape_command(
-        document["data"]["command"], target, drafter, drafts=step.drafts, port=session.port
-    )  # fmt: skip
+        document["data"]["command"], target, drafter, drafts=step.drafts, port=session.port, dummy=real
+    )
     (session.deployment / ".env").unlink()
-    with _serving(session, words) as ready:
+    with _serving(session, words, _environment(session)) as ready:
         if not ready:
             return _not_ready(session)
-        url = f"http://127.0.0.1:{session.port}"
-        asked = (*session.tool, "bench", "--url", url, "--workload", "code", "--concurrency", "1,2,4,8", "--json")
+        url, levels = f"http://127.0.0.1:{session.port}", decide.concurrencies(words) if real else "1,2"
+        asked = (*session.tool, "bench", "--url", url, "--workload", "code", "--concurrency", levels, "--json")
         code, measured, _ = session.run(asked)
     figures = decide.beside_plan(decide.figures_in_log(session.engine_log), document["data"])
     rows = (measured.get("data") or {}).get("rows") or []
     state, reason = decide.judged(step, [code], "")
+    if state == "failed":
+        reason = f"{reason}: {(measured.get('error') or {}).get('message', '')}; log: {_first_error(session)}"
     named = {
         name: document["data"][key] for name, key in (("profile", "profile"), ("model", "pair"), ("engine", "engine"))
     }
     return Outcome(step, state, reason=reason, figures=figures, rows=rows, named=named)
 
 
+def _environment(session: Session, *paths: Path) -> dict[str, str]:
+    """Where vLLM finds these folders, and its CPU build the patches of the package."""
+    whole = (*(() if session.here.gpus else (CPU_SITE,)), ROOT, *paths)
+    return {"PYTHONPATH": _path(*whole), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
 def _sleep(session: Session) -> Outcome:
     """Each level of the sleep mode: seconds to sleep, to wake, and to the first answer after it."""
     if problem := _init(session):
         return Outcome(session.step, "failed", reason=problem)
-    plan = plan_of(Deployment.existing(session.deployment))
     _, document, _ = session.dflash("plan")
-    words = list(document["data"]["command"])
-    at = words.index("--middleware")
-    del words[at : at + 2]
+    words = (*decide.without_gateway(document["data"]["command"], session.port), "--enable-sleep-mode")
     figures = {}
     (session.deployment / ".env").unlink()
-    with _serving(session, (*words[1:], "--enable-sleep-mode"), {"VLLM_SERVER_DEV_MODE": "1"}) as ready:
+    with _serving(session, words, _environment(session) | {"VLLM_SERVER_DEV_MODE": "1"}) as ready:
         if not ready:
             return _not_ready(session)
         for level in (1, 2):
             figures[f"sleep-{level}-seconds"] = _posted(session, f"/sleep?level={level}")
             figures[f"wake-{level}-seconds"] = _posted(session, "/wake_up")
             if level == 1:  # level 2 drops the weights: an answer needs them loaded again
-                body = {"model": plan.settings.served_model_name, "prompt": "1 2 3", "max_tokens": 8}
+                body = {"model": words[words.index("--served-model-name") + 1], "prompt": "1 2 3", "max_tokens": 8}
                 figures["answer-seconds"] = _posted(session, "/v1/completions", body)
     return Outcome(session.step, "passed", figures={**figures, **decide.figures_in_log(session.engine_log)})
 
@@ -315,10 +376,14 @@ def _ready(session: Session, process: subprocess.Popen[bytes]) -> bool:
 
 
 def _not_ready(session: Session) -> Outcome:
-    late = session.left <= 1
-    lines = [line for line in session.engine_log.splitlines() if "Error" in line]
-    said = lines[-1][:300] if lines else "the engine exited without an error in its log"
-    return Outcome(session.step, "timed-out" if late else "failed", reason=said)
+    state: StepState = "timed-out" if session.left <= 1 else "failed"
+    return Outcome(session.step, state, reason=f"the engine was not ready; log: {_first_error(session)}")
+
+
+def _first_error(session: Session) -> str:
+    """The first error in the engine's log: those behind it often only follow from it."""
+    lines = (line for line in session.engine_log.splitlines() if " WARNING " not in line)
+    return next((line[:300] for line in lines if re.search(r"\b[A-Z]\w*(?:Error|Exception): ", line)), "no error")
 
 
 _TOKENS = """
@@ -335,9 +400,7 @@ json.dump(made, open(sys.argv[3], "w"))
 def _loader(session: Session) -> Outcome:
     """Log-probabilities of an NVFP4_AWQ checkpoint in the engine and in its float64 reference: their distance."""
     step, place = session.step, session.place.resolve()
-    # the CPU build needs the patches of the package's own folder
-    paths = [*(() if session.here.gpus else (ROOT / "dflash_deploy/serve/cpu_site",)), ROOT, ROOT / "images/vllm"]
-    env = {"PYTHONPATH": _path(*paths), "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    env = _environment(session, ROOT / "images/vllm")
     checkpoint, tokens = str(place / "checkpoint"), str(place / "tokens.json")
     engine, reference = str(place / "engine.json"), str(place / "reference.json")
     for words, more in (

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, SharedRow
+from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, SharedRow, SharedStep
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.intake.files import read_text
+from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.speed import predict
 from tools.reference.markdown import GENERATED, code, joined, table
 
@@ -27,17 +29,22 @@ What was measured on machines of users and of this project, with `bench --share`
 {GENERATED.format(source="`docs/results/*.json`")}
 """
 
+_FILE = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.json")
+"""Names of files become headings and links of the page."""
+
 _COLUMNS = (
     "step", "workload", "concurrency", "drafter", "tokens/s", "ratio", "acceptance length", "plan", "published",
 )  # fmt: skip
 
 
 def read(folder: Path = FOLDER) -> Results:
-    """All results. Raises FileRefused and Invalid for a file that is not one."""
-    return {
-        file.stem: parse_document(read_text(file, limit=LARGEST_SHARED), SharedResult, limit=LARGEST_SHARED)
-        for file in sorted(folder.glob("*.json"))
-    }
+    """All results. Raises FileRefused and Invalid for a file that is not one, or whose name is not simple."""
+    found = {}
+    for file in sorted(folder.iterdir()):
+        if not _FILE.fullmatch(file.name):
+            raise Invalid(f"{file.name!r}: the name of a shared result is like h100-vllm.json")
+        found[file.stem] = parse_document(read_text(file, limit=LARGEST_SHARED), SharedResult, limit=LARGEST_SHARED)
+    return found
 
 
 def machine(result: SharedResult) -> str:
@@ -64,6 +71,7 @@ def page(catalog: Catalog, results: Results) -> str:
 def _facts(result: SharedResult) -> Iterator[str]:
     named = [("profile", result.profile), ("model", result.model), ("engine", result.engine), ("image", result.image)]
     named += [(f"weights of the {role}", digest) for role, digest in result.weights.items()]
+    named += result.versions.items()
     facts = "; ".join(f"{kind} {code(text)}" for kind, text in named if text)
     yield f"{result.date}, dflash-deploy {result.version}, {machine(result)}; {facts or 'an endpoint by its URL'}.\n"
 
@@ -107,5 +115,16 @@ def _range(values: Sequence[float]) -> str:
 
 def _steps(result: SharedResult) -> Iterator[tuple[str, ...]]:
     for step in result.steps:
-        figures = ", ".join(f"{name} {value:g}" for name, value in step.figures.items())
+        # the planned speeds are in the other table
+        shown = {name: value for name, value in step.figures.items() if not name.startswith("planned-")}
+        figures = ", ".join(f"{name} {value:g}{_beside_plan(step, name)}" for name, value in shown.items())
         yield step.name, step.state, f"{step.seconds:g}", figures
+
+
+def _beside_plan(step: SharedStep, name: str) -> str:
+    """What `plan` predicted on that machine, and its error as a share of what was measured."""
+    planned = step.figures.get(f"planned-{name}")
+    if not planned:
+        return ""
+    measured = step.figures[name]
+    return f" (plan: {planned:g}{f', {planned / measured - 1:+.0%}' if measured else ''})".replace("%", " %")

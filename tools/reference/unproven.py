@@ -121,17 +121,23 @@ def proven(engine: str, results: Results) -> Mapping[str, str]:
     return found
 
 
-_HEAD = f"""# What is not proven
+_HEAD = """# What is not proven
 
 This project has no GPU. This page says for each engine what its tests prove without one, and what they cannot. For each
 profile it has the commands that would prove it. [Evidence](../explanation/evidence.md) says what others have run.
 
-{GENERATED.format(source="the catalog, `docs/results/*.json` and `tools/reference/unproven.py`")}
+{generated}
 
 ## If you have one of these machines
 
-In a clone of this project, `make proof` proves with a model of its own what it can in at most 20 minutes, and writes
-one page. [How to share it](../how-to/report-a-failure.md#share-a-result). With the model that you serve:
+In a clone of this project, `make proof` proves with models of its own what it can in at most 20 minutes, and writes
+one page and a file to send:
+
+        docker pull {base}     # unless vLLM is installed
+        make proof SHARE=result.json
+
+[How to run it with your vLLM, and where to send the file](../how-to/report-a-failure.md#share-a-result).
+With the model that you serve:
 
 1. Run these, with ENGINE and MODEL of [your profile](#profiles):
 
@@ -156,7 +162,13 @@ _TWO_MACHINES = "Both machines of a pair run it, with `--master-addr`: [two boxe
 def page(catalog: Catalog, results: Results) -> str:
     """The text of the page."""
     ran = _machines(results)
-    return joined(_HEAD, *_engines(catalog, results), *ran, "## Profiles\n", *_profiles(catalog))
+    return joined(_head(catalog), *_engines(catalog, results), *ran, "## Profiles\n", *_profiles(catalog))
+
+
+def _head(catalog: Catalog) -> str:
+    generated = GENERATED.format(source="the catalog, `docs/results/*.json` and `tools/reference/unproven.py`")
+    base = catalog.engines[catalog.profiles["h100"].engines[0].release].base_images["x86_64"]
+    return _HEAD.format(generated=generated, base=base.tag)
 
 
 def _machines(results: Results) -> Iterator[str]:
