@@ -167,10 +167,14 @@ def deployed_endpoint(
 
 
 def reads_tool_calls(plan: Plan) -> bool:
-    """Return whether answers can have tool calls. An engine without that setting reads them by the chat template."""
+    """Return whether answers can have tool calls. An engine without that setting reads them by the chat template.
+
+    A template of EXTRA_ARGS is not read here, and counts as one with tools.
+    """
     if plan.engine.kind.knows(Settings.tool_call_parser):
         return bool(plan.settings.tool_call_parser)
-    return plan.pair.family.tool_call_parser is not None
+    replaced = any(word.startswith("--chat-template") for word in plan.settings.extra_args)
+    return replaced or plan.pair.family.tool_call_parser is not None
 
 
 def reasons(plan: Plan) -> bool:
