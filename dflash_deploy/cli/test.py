@@ -100,9 +100,10 @@ def _check_url(url: str | None, *, options: bool, baseline: bool) -> None:
 def tested_lines(done: Tested) -> tuple[str, ...]:
     """The lines of a test that passed."""
     ran, skipped = len(done.report.checks), len(done.report.skipped)
+    whole = f"all {ran} checks passed" if ran > 1 else "1 check passed"
     rate, length, deployment = done.tokens_per_second, done.acceptance_length, done.deployment
     return (
-        f"{ran - skipped} checks passed, {skipped} skipped" if skipped else f"all {ran} checks passed",
+        f"{ran - skipped} checks passed, {skipped} skipped" if skipped else whole,
         "",
         f"endpoint   {done.endpoint}, model {done.model}",
         *([f"speed      {rate:.0f} tokens/s at concurrency 1"] if rate else []),

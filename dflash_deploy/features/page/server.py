@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from dflash_deploy.errors import PortTaken, PreflightRefused
 from dflash_deploy.features.page.guard import Guard
 from dflash_deploy.operations.ask import asked
+from dflash_deploy.serve.extras import install_command
 
 if TYPE_CHECKING:
     from dflash_deploy.features.page.facts import PageSource
@@ -28,7 +29,7 @@ LAST_REQUESTS = 1
 def check_installed() -> None:
     """Raises PreflightRefused without the packages of the extra."""
     if find_spec("nicegui") is None or find_spec("markdown_it") is None:
-        raise PreflightRefused("the page needs NiceGUI, which is missing", hint="pip install 'dflash-deploy[web]'")
+        raise PreflightRefused("the page needs NiceGUI, which is missing", hint=install_command("web"))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.features.page.guard import is_of_another_user
+from dflash_deploy.serve.extras import install_command
 from tests.support.answering import KEY, answer, answering, choice
 from tests.support.browser import Page, browser_or_skip
 from tests.support.cli import dflash
@@ -316,7 +317,7 @@ def partial_post(page: Opened, cookie: str, length: tuple[str, str]) -> int:
 def test_without_its_packages_the_command_names_the_extra(deployment: Path) -> None:
     ran = dflash("open", at=deployment, first="import sys; sys.modules['nicegui'] = None")
     assert ran.code is ExitCode.PREFLIGHT
-    assert ran.err.splitlines()[-1].strip() == "hint: pip install 'dflash-deploy[web]'"
+    assert ran.err.splitlines()[-1].strip() == f"hint: {install_command('web')}"
 
 
 def test_an_engine_that_does_not_run_and_a_port_that_is_taken_end_it(tmp_path: Path) -> None:
