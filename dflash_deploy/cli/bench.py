@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -125,35 +125,28 @@ def bench(
         if url is None
         else remote(url, key_in(key_file), model, baseline_url=baseline_url)
     )
-    how: dict[str, Any] = {
-        "limits": Limits(max_tokens, temperature, thinking),
-        "repeats": repeats,
-        "save": save,
-        "report": report,
-    }
+    limits = Limits(max_tokens, temperature, thinking)
     if by_context is not None:
-        return _by_context(by_context(target, **how, reporter=terminal()), (save, report))
-    measure = partial(
-        run_bench,
-        target,
-        workloads=[name.strip() for name in workload.split(",") if name.strip()],
-        prompts=prompts,
-        concurrency=numbers,
-        requests=requests,
-        warmup=warmup,
-        min_speedup=min_speedup,
-        share=share,
-        **how,
-    )
-    return _by_workload(measure, (save, share, report))
-
-
-def _by_workload(measure: Callable[..., Benchmark], files: Sequence[Path | None]) -> Report:
-    """The figures of workloads at each concurrency."""
+        found = by_context(target, limits=limits, repeats=repeats, save=save, report=report, reporter=terminal())
+        return _by_context(found, (save, report))
     load, reporter = os.getloadavg()[0], terminal()
     with reporter.working("measuring"):
-        done = measure(reporter=reporter)
-    shown = (*_shown(done, load), *(f"wrote {file}" for file in files if file))
+        done = run_bench(
+            target,
+            workloads=[name.strip() for name in workload.split(",") if name.strip()],
+            prompts=prompts,
+            concurrency=numbers,
+            limits=limits,
+            requests=requests,
+            repeats=repeats,
+            warmup=warmup,
+            min_speedup=min_speedup,
+            save=save,
+            share=share,
+            report=report,
+            reporter=reporter,
+        )
+    shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, share, report) if file))
     return Report(done.document(), shown, failure=done.failure)
 
 
