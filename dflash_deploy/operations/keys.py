@@ -19,14 +19,7 @@ from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys import write_keys
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
-from dflash_deploy.errors import (
-    DeployError,
-    EngineMissing,
-    EngineNotReady,
-    Interrupted,
-    KeyNotReplaced,
-    NotPossible,
-)
+from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.replicas import SeveralStart

@@ -21,14 +21,16 @@ import os
 import struct
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from dflash_deploy.serve.gateway.keys import Accepted
 from dflash_deploy.serve.settings import Settings
+
+T = TypeVar("T")
 
 MINUTE = 60.0
 """Seconds."""
@@ -132,22 +134,20 @@ class KeyLimits:
         return place
 
     def _shared_places(self, name: str) -> _Places | None:
-        if self._directory is not None and name not in self._places:
-            try:
-                self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._places[name] = _Places(self._directory / f"{name}.in_flight")
-            except OSError as problem:
-                self._alone(problem)
-        return self._places.get(name)
+        return self._shared(name, self._places, lambda directory: _Places(directory / f"{name}.in_flight"))
 
     def _minutes(self, name: str) -> _Minutes | None:
-        if self._directory is not None and name not in self._spent:
+        return self._shared(name, self._spent, lambda directory: _Minutes(directory, name))
+
+    def _shared(self, name: str, known: dict[str, T], opened: Callable[[Path], T]) -> T | None:
+        """What a key shares with other gateways, opened once; `None` if there is no directory that can be used."""
+        if self._directory is not None and name not in known:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._spent[name] = _Minutes(self._directory, name)
+                known[name] = opened(self._directory)
             except OSError as problem:
                 self._alone(problem)
-        return self._spent.get(name)
+        return known.get(name)
 
     def _alone(self, problem: OSError) -> None:
         said = f"{self._directory} cannot be used ({problem.strerror})"
