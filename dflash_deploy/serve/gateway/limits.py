@@ -140,7 +140,7 @@ class KeyLimits:
         return self._shared(name, self._spent, lambda directory: _Minutes(directory, name))
 
     def _shared(self, name: str, known: dict[str, T], opened: Callable[[Path], T]) -> T | None:
-        """What a key shares with other gateways, opened once; `None` if there is no directory that can be used."""
+        """What a key shares with other gateways, opened once; `None` without a directory that can be used."""
         if self._directory is not None and name not in known:
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
