@@ -7,6 +7,7 @@ with the value, safe to show.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -14,6 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from dflash_deploy.cli.shown import About, quoted
+from dflash_deploy.gone import GONE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,7 +107,16 @@ def _show_usage(problem: TyperException) -> None:
     typer.echo(f"error: {said[:1].lower()}{said[1:]}", err=True)
     # an option without its value has no context
     context = getattr(problem, "ctx", None)
-    typer.echo(f"  hint: `{context.command_path if context else 'dflash-deploy'} -h` shows what it accepts", err=True)
+    path = context.command_path if context else "dflash-deploy"
+    hint = GONE.get(_unknown(problem, path)) or f"`{path} -h` shows what it accepts"
+    typer.echo(f"  hint: {hint}", err=True)
+
+
+def _unknown(problem: TyperException, path: str) -> str:
+    """The command or option that does not exist, as in `GONE`; empty for other errors."""
+    command = re.match(r"No such command '([\w-]+)'", str(getattr(problem, "message", "")))
+    name = command[1] if command else getattr(problem, "option_name", None)
+    return " ".join((*path.split()[1:], name)) if name else ""
 
 
 def _worded(problem: TyperException) -> str:

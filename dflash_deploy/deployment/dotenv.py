@@ -18,6 +18,7 @@ from dotenv.parser import Binding, parse_stream
 
 from dflash_deploy.catalog.settings import all_setting_names, manual, passed_on
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.gone import GONE
 from dflash_deploy.intake.parse import printable
 from dflash_deploy.redact import REDACTED, Secret, redact_by_shape
 from dflash_deploy.serve.api_keys import KEY
@@ -273,6 +274,8 @@ def check_keys(names: Iterable[str]) -> None:
     for name in names:
         if name in known:
             continue
+        if name in GONE:
+            raise SettingsRefused(f".env: {name} is no longer a setting", hint=GONE[name])
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
         if _LIKE_A_SECRET.search(name) and not sure:
