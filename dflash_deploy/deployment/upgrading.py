@@ -69,7 +69,7 @@ def begin_upgrade(deployment: Deployment, planned: PlannedSettings, changes: Map
     """Save what the program chose before and now, before `.env` gets these changes."""
     forget_upgrade(deployment)
     known, lock = planned_before(deployment), deployment.directory / LOCK_FILE
-    told = {"program": "", "values": {}} if known is None else known.model_dump()
+    told = {"program": "", "values": {}} if known is None else known.model_dump(exclude={"before"})
     before = SettingsBefore(**told, changes=dict(changes), lock=read_text(lock) if lock.exists() else "")
     remember_planned(deployment, planned.model_copy(update={"before": before}))
 

@@ -205,9 +205,15 @@ def test_one_that_was_killed_after_env_was_written_goes_either_way(box: Path) ->
     old, new = begun(box)
     edit_env(box, MAX_NUM_SEQS="8", DFLASH_GOAL="latency")
     forget_upgrade(Deployment(box))
-    known = planned_before(new)
+    before = planned_before(new)
+    assert before is not None
+    assert before.before is not None
+    # `up` has kept it, and another one begins
+    begin_upgrade(Deployment(box), PlannedSettings(program="2", values={}), {"MAX_MODEL_LEN": "7"})
+    known = planned_before(Deployment(box))
     assert known is not None
-    assert known.before is not None
+    assert (known.program, known.before) == ("1", None)
+    remember_planned(Deployment(box), before)
     keep_upgrade(new)
     known = planned_before(old)
     assert known is not None
