@@ -11,7 +11,7 @@ import yaml
 from dflash_deploy.assets import asset_text
 from dflash_deploy.features.monitoring.project import BASELINE, FOLDER
 from dflash_deploy.serve.engines import ENGINES
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, GENERATED, code, joined, table
 
 _ALERTS = """# Alerts
 
@@ -37,7 +37,7 @@ label `engine`.
 without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
 not measure it, the file has no rule, and `dflash:speedup_over_plain` has no series.
 
-{GENERATED.format(source="`monitoring/rules.yaml`")}
+{BUILT.format(source="`monitoring/rules.yaml`")}
 """
 
 
