@@ -25,8 +25,6 @@ from benchmarks import (
     load,
     lock,
     memory,
-    monitoring,
-    monitoring_hour,
     mtp,
     replicas,
     speed_model,
@@ -35,7 +33,7 @@ from benchmarks import (
 )
 from benchmarks.rows import table
 
-LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm", "monitoring-hour"})
+LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})
 """Groups that run only if they are named."""
 
 
@@ -62,9 +60,6 @@ def main() -> None:
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "memory": memory.table,
-        "monitoring": lambda: table("monitoring", monitoring.rows()),
-        "monitoring-disk": monitoring.disk,
-        "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
         "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
         "replicas-vllm": lambda: table("replicas-vllm", replicas.rows("vllm"), ("theirs", "ours")),
