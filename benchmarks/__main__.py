@@ -20,7 +20,6 @@ from benchmarks import (
     drafter,
     explain,
     imports,
-    limits,
     llamacpp,
     load,
     lock,
@@ -49,7 +48,6 @@ def main() -> None:
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
         "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
-        "limits": lambda: table("limits", limits.rows(), ("one gateway", "shared")),
         "llamacpp-chunks": lambda: table("llamacpp-chunks", llamacpp.chunks(), ("concurrency 1", "concurrency 8")),
         "llamacpp-instructions": lambda: table(
             "llamacpp-instructions", llamacpp.instructions(), ("concurrency 1", "concurrency 8")

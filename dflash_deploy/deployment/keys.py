@@ -27,7 +27,7 @@ def keys_file(deployment: Deployment) -> Path:
 
 
 def limits_directory(deployment: Deployment) -> Path:
-    """The directory in which native gateways count requests of keys with limits together; they make it."""
+    """The directory beside which native gateways record requests."""
     return deployment.state / "limits"
 
 

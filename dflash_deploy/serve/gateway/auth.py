@@ -79,14 +79,13 @@ class DenyByDefault:
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
         shared = _shared(environment)
-        limits = KeyLimits(shared)
         self._counters = KeyCounters()
         asks = asks or asks_of_vllm(environment)
         contract = Contract(self._progress.serve, environment, gaps, self._first)
         media = Media(environment, gaps.pictures)
         recorded = Settings.record_shapes.read(environment)
         shapes = Shapes(shared and shared.with_name("shapes")) if recorded else None
-        self._metered = Metered(self._progress.serve, self._counters, limits, contract, media, asks, shapes)
+        self._metered = Metered(self._progress.serve, self._counters, KeyLimits(), contract, media, asks, shapes)
         self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
 
@@ -137,7 +136,7 @@ class DenyByDefault:
 
 
 def _shared(environment: Mapping[str, str]) -> Path | None:
-    """The directory in which the gateways of a deployment count together."""
+    """The directory beside which requests are recorded."""
     named = environment.get(LIMITS_DIRECTORY)
     return Path(named) if named else None
 

@@ -23,7 +23,7 @@ KEYS_FILE = "DFLASH_KEYS_FILE"
 """The variable with the path of the file. Without it, or without the file, DFLASH_API_KEYS has the keys."""
 
 LIMITS_DIRECTORY = "DFLASH_LIMITS_DIRECTORY"
-"""The variable with the directory of the limits. Without it, each gateway has the limits for itself."""
+"""The variable with a directory beside which requests are recorded."""
 
 SCHEMA = 1
 MOST_BYTES = 1 << 20

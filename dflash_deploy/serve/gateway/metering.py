@@ -222,10 +222,9 @@ class Metered:
 
     async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: _Answer) -> None:
         """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""
-        admission = self._limits.admit(key, time.monotonic())
-        if admission.wait is not None:
+        if (wait := self._limits.admit(key, time.monotonic())) is not None:
             await read_for_proxy(scope, receive, MOST_READ)
-            raise _limited(key, admission.wait, scope)
+            raise _limited(key, wait, scope)
         try:
             request = await read(scope, receive)
             if request is not None:
@@ -233,7 +232,7 @@ class Metered:
                 await self._media.check(request)
                 await self._counted(key, request, scope, receive, answer)
         finally:
-            self._limits.leave(key, admission.place)
+            self._limits.leave(key)
 
     async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: _Answer) -> None:
         begun, most = time.monotonic(), key.tokens_per_minute or 0
