@@ -6,6 +6,7 @@ absolute times on a shared machine are not stable.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -31,6 +32,7 @@ from benchmarks import (
     tune,
 )
 from benchmarks.rows import table
+from dflash_deploy.errors import DeployError
 
 LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})
 """Groups that run only if they are named."""
@@ -68,7 +70,11 @@ def main() -> None:
     }
     screen = Console()
     for name in sys.argv[1:] or [name for name in groups if name not in LONG]:
-        screen.print(groups[name]())
+        try:
+            screen.print(groups[name]())
+        except (ImportError, OSError, subprocess.SubprocessError, DeployError) as reason:
+            # a peer that is missing: the other groups are still of use
+            screen.print(f"{name}: not run: {reason}", markup=False)
 
 
 if __name__ == "__main__":
