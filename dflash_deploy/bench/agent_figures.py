@@ -1,4 +1,4 @@
-"""Figures of agents' conversations and of replayed traces, by turn and by context length, and what they mean."""
+"""Figures of agents' conversations, by turn and by context length, and what they mean."""
 
 from __future__ import annotations
 
@@ -160,12 +160,6 @@ def by_context(loads: Sequence[Sequence[TurnLoad]], speculation: Speculation) ->
     return [stage_of(at, turns, speculation) for at, turns in sorted(places.items())]
 
 
-def of_trace(loads: Sequence[Sequence[TurnLoad]], speculation: Speculation) -> list[Stage]:
-    """The figures of a trace by context length: its requests overlap, so the engine's counters belong to none."""
-    single = [TurnLoad(1, (one,), None, None, None, None) for load in loads for turn in load for one in turn.requests]
-    return by_context([single], speculation)
-
-
 def with_baseline(drafted: Sequence[Stage], plain: Sequence[Stage]) -> list[Stage]:
     """All stages, those with drafts with their speed-up, each before the one without at the same place."""
     bases = {one.at: one.answer_tokens_per_s for one in plain}
@@ -189,20 +183,6 @@ def agent_verdicts(turns: Sequence[Stage], contexts: Sequence[Stage]) -> Iterato
             f"the engine's memory grew from {sizes[0] / GIB:.2f} to {sizes[-1] / GIB:.2f} GiB: "
             "`dflash-deploy test --soak 10` says whether it continues"
         )
-
-
-def trace_verdicts(whole: Sequence[Stage], contexts: Sequence[Stage], shared: float) -> Iterator[str]:
-    """What the figures of a trace mean. `shared` is the share of its prompts that a prompt before began with."""
-    mine = [one for one in whole if one.drafter is not False] or list(whole)
-    counted = [replace(one, at=contexts[-1].at) for one in mine if contexts]
-    yield _of_drafts(contexts if any(one.speedup is not None for one in contexts) else counted)
-    cached = mine[0].cached_share
-    if cached is None:
-        yield UNKNOWN_CACHE
-    else:
-        off = ": prefix caching is off" if shared and not cached else ""
-        yield f"the prefix cache had {100 * cached:.0f} % of the prompts, {100 * shared:.0f} % can be shared{off}"
-    yield from _of_queue(mine)
 
 
 UNKNOWN_CACHE = "the prefix cache is unknown: the engine reports no cached tokens"

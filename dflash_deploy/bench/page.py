@@ -423,25 +423,17 @@ AGENT_PLOTS = (
 def agents_page(
     measured: Mapping[str, Any], verdicts: Sequence[str], stages: Mapping[str, tuple[Rows, Sequence[Sequence[str]]]]
 ) -> str:
-    """The report of agents or of a trace: for `turn` and `context` the rows of its JSON, and a table with its head."""
-    if traced := "trace" in measured:
-        how = (
-            f"The requests of {measured['trace']} at their times, with texts of the same lengths and shared "
-            f"beginnings; repeats {measured['repeats']}. Acceptance, queue and memory are known only of all requests "
-            "together."
-        )
-    else:
-        how = (
-            f"{measured['agents']} agents, {measured['turns']} turns, up to {measured['context']:,} tokens of context "
-            f"and {measured['max_tokens']} of an answer, repeats {measured['repeats']}. The agents share a system "
-            "prompt, read a file in each turn, and begin each turn together, up to two seconds apart."
-        )
+    """The report of agents: for `turn` and `context` the rows of its JSON, and a table with its head."""
+    how = (
+        f"{measured['agents']} agents, {measured['turns']} turns, up to {measured['context']:,} tokens of context "
+        f"and {measured['max_tokens']} of an answer, repeats {measured['repeats']}. The agents share a system "
+        "prompt, read a file in each turn, and begin each turn together, up to two seconds apart."
+    )
     body = [f"<p>{escape(_of(measured))}</p>", *(f'<p class="lead">{escape(one)}.</p>' for one in verdicts)]
     for place, (rows, (head, *cells)) in stages.items():
         drawn, title = "".join(_agent_plots(place, rows)), f"By {place}"
         body.append(f'<section><h2>{title}</h2><div class="plots">{drawn}</div>{table(title, head, cells)}</section>')
-    title = "replayed trace" if traced else "conversations of agents"
-    return html_page(f"{measured['model']}: {title}", "".join([*body, f"<p>{escape(how)}</p>"]))
+    return html_page(f"{measured['model']}: conversations of agents", "".join([*body, f"<p>{escape(how)}</p>"]))
 
 
 def _agent_plots(places: str, rows: Rows) -> Iterator[str]:

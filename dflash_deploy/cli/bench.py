@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,14 +62,6 @@ Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --age
 Context = Annotated[
     int | None, typer.Option(min=1, help=f"Tokens that --agents grow to; default: {Settings.max_model_len}.")
 ]
-Trace = Annotated[
-    Path | None,
-    typer.Option(
-        help="Replay recorded requests instead, from a JSONL file in Mooncake's format; - is standard input.",
-        dir_okay=False,
-        allow_dash=True,
-    ),
-]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
@@ -99,7 +90,6 @@ def bench(
     agents: Agents = None,
     turns: Turns = None,
     context: Context = None,
-    trace: Trace = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
     share: Shared = None,
@@ -107,7 +97,7 @@ def bench(
     patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.bench import bench as run_bench
@@ -116,8 +106,6 @@ def bench(
     numbers = concurrency_of(concurrency)
     others = (workload, prompts, requests, warmup, mtp, min_speedup, share, concurrency != CONCURRENCY)
     _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
-    _check_trace(trace is not None, others=agents is not None or any(others) or max_tokens != LIMIT)
-    by_context = _measures_by_context(agents, turns, context, trace)
     _check_results(min_speedup, (save, share, report), compared=bool(baseline or baseline_url))
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
     target: BenchTarget = (
@@ -126,8 +114,20 @@ def bench(
         else remote(url, key_in(key_file), model, baseline_url=baseline_url)
     )
     limits = Limits(max_tokens, temperature, thinking)
-    if by_context is not None:
-        found = by_context(target, limits=limits, repeats=repeats, save=save, report=report, reporter=terminal())
+    if agents is not None:
+        from dflash_deploy.operations.bench_agents import bench_agents
+
+        found = bench_agents(
+            target,
+            agents=agents,
+            turns=turns,
+            context=context,
+            limits=limits,
+            repeats=repeats,
+            save=save,
+            report=report,
+            reporter=terminal(),
+        )
         return _by_context(found, (save, report))
     load, reporter = os.getloadavg()[0], terminal()
     with reporter.working("measuring"):
@@ -150,22 +150,6 @@ def bench(
     return Report(done.document(), shown, failure=done.failure)
 
 
-def _measures_by_context(
-    agents: int | None, turns: int | None, context: int | None, trace: Path | None
-) -> Callable[..., AgentsBenchmark] | None:
-    """What measures agents or a trace; `None` for workloads. Raises BadInput for a trace that cannot be replayed."""
-    if trace is not None:
-        from dflash_deploy.bench.trace import read_trace
-        from dflash_deploy.operations.bench_agents import bench_trace
-
-        return partial(bench_trace, trace=read_trace(trace))
-    if agents is not None:
-        from dflash_deploy.operations.bench_agents import bench_agents
-
-        return partial(bench_agents, agents=agents, turns=turns, context=context)
-    return None
-
-
 def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
     """Refuse options that do not belong together: `sizes` of conversations, `others` of the other measurement."""
     if sizes and not agents:
@@ -175,11 +159,6 @@ def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
             "--agents has its own workload",
             hint="it goes with --turns, --context, --repeats, --max-tokens, --baseline, --save and --report",
         )
-
-
-def _check_trace(trace: bool, *, others: bool) -> None:
-    if trace and others:
-        raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
 
 
 def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, compared: bool) -> None:
@@ -193,7 +172,7 @@ def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, c
 
 
 def _by_context(done: AgentsBenchmark, files: Sequence[Path | None]) -> Report:
-    """The figures of conversations or of a trace."""
+    """The figures of conversations."""
     from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS
 
     shown = list[Shown]()

@@ -220,7 +220,7 @@ class BenchConditions(Document):
 
 
 class BenchRun(Document):
-    """The figures of a run of `bench` that `capacity` reads."""
+    """The figures of a run of `bench` that other commands read."""
 
     measured: BenchConditions
     rows: Annotated[list[BenchRow], Field(max_length=10_000)]

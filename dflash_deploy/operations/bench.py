@@ -33,9 +33,8 @@ from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchRow, BenchRun, parse_document, read_state
-from dflash_deploy.intake.files import MIB, read_argument, shown
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchRow, BenchRun, read_state
+from dflash_deploy.intake.files import MIB
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -80,7 +79,7 @@ LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
 
 
 def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:
-    """Keep the document of a run of `bench`, for `capacity`. Raises OSError if it cannot be written.
+    """Keep the document of a run of `bench`. Raises OSError if it cannot be written.
 
     `baseline`: it measured one engine of this deployment without speculative decoding too, which `monitor` compares
     with until the next such run.
@@ -153,17 +152,6 @@ def _mean(known: Sequence[tuple[int, int, float]], concurrency: int) -> float:
     """The mean over the requests of all workloads at a concurrency."""
     here = [(requests, seconds) for at, requests, seconds in known if at == concurrency]
     return sum(requests * seconds for requests, seconds in here) / sum(requests for requests, _ in here)
-
-
-def figures_in(path: Path) -> BenchRun:
-    """The figures in a file. Raises BadInput if it is not one of `bench`."""
-    hint = "name a file that `bench --save` wrote"
-    try:
-        return parse_document(read_argument(path, limit=LARGEST_FIGURES), BenchFigures, limit=LARGEST_FIGURES).data
-    except FileRefused as problem:
-        raise BadInput(f"{shown(path)} cannot be read: {problem.message}", hint=hint) from None
-    except Invalid as problem:
-        raise BadInput(f"{shown(path)} {problem}", hint=hint) from None
 
 
 R = TypeVar("R")
@@ -557,7 +545,7 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
         baseline = one and any(row.speculation == "off" for row in done.rows)
         keep_figures(target.deployment, _saved(done, target), baseline=baseline)
     except OSError as problem:
-        reporter.note(f"the figures are not kept for `capacity`: {problem.strerror}")
+        reporter.note(f"the figures are not kept: {problem.strerror}")
 
 
 def _saved(done: Benchmark, target: BenchTarget) -> str:

@@ -1,4 +1,4 @@
-"""`bench --agents` and `bench --trace`: conversations of coding agents, or recorded requests, by context length."""
+"""`bench --agents`: conversations of coding agents, by turn and by context length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from dflash_deploy.bench.agent_figures import (
     agent_verdicts,
     by_context,
     by_turn,
-    of_trace,
     stage_cells,
-    trace_verdicts,
     with_baseline,
 )
 from dflash_deploy.bench.agents import AgentLoad, AgentShape, TurnLoad, shape_for
 from dflash_deploy.bench.figures import PARTS, Speculation
 from dflash_deploy.bench.page import agents_page
-from dflash_deploy.bench.trace import ENDLESS, Trace, TraceLoad
 from dflash_deploy.bench.workload import Limits
 from dflash_deploy.checks.check import takes_images
 from dflash_deploy.client.answers import EndpointError
@@ -58,11 +55,9 @@ class AgentsBenchmark:
         }
 
     def tables(self) -> dict[str, tuple[Sequence[Stage], list[tuple[str, ...]]]]:
-        """Stages and their cells by turn and by context; a trace has one turn, which is below its contexts."""
-        contexts = [*map(stage_cells, self.contexts)]
-        if "trace" in self.measured:
-            return {"context": (self.contexts, [*contexts, *(("all", *stage_cells(one)[1:]) for one in self.turns)])}
-        return {"turn": (self.turns, [*map(stage_cells, self.turns)]), "context": (self.contexts, contexts)}
+        """Stages and their cells by turn and by context."""
+        places = {"turn": self.turns, "context": self.contexts}
+        return {place: (stages, [*map(stage_cells, stages)]) for place, stages in places.items()}
 
     def page(self) -> str:
         """The report as HTML."""
@@ -115,44 +110,6 @@ def bench_agents(
         return {**circumstances(limits, repeats), **sizes}
 
     return _benchmark(target, work, described, (by_context, agent_verdicts), (save, report), reporter)
-
-
-def bench_trace(
-    target: BenchTarget,
-    *,
-    trace: Trace,
-    limits: Limits = LIMITS,
-    repeats: int = 1,
-    save: Path | None = None,
-    report: Path | None = None,
-    reporter: Reporter = SILENT,
-) -> AgentsBenchmark:
-    """Replay a trace, which has one turn; `bench.trace.read_trace` reads one.
-
-    Requests have the lengths, times and shared beginnings of the trace, and texts of our own; `max_tokens` of `limits`
-    is ignored. Raises BadInput for a line that does not fit the context, EngineNotReady.
-    """
-    limits = replace(limits, max_tokens=max(line.output_length for line in trace.lines))
-    known: list[TraceLoad] = []
-
-    def work(endpoint: Endpoint, speculation: Speculation) -> list[_Half]:
-        # an endpoint that reports none refuses what does not fit
-        context = served_context(endpoint, target) or ENDLESS
-        trace.check_fit(context)
-        # texts of the same lengths, however drafts are made
-        load = known[0] if known else TraceLoad(endpoint, limits, target.memory, trace, context)
-        known.append(load)
-        load.endpoint = endpoint
-        reporter.note(f"{len(trace.requests)} requests in {trace.times[-1]:.0f} s, {PARTS[speculation]}")
-        return [(speculation, [[load.run()] for _ in range(repeats)])]
-
-    def described() -> dict[str, object]:
-        return {**circumstances(limits, repeats), "trace": trace.name}
-
-    def verdicts(turns: Sequence[Stage], contexts: Sequence[Stage]) -> Iterator[str]:
-        return trace_verdicts(turns, contexts, trace.shared)
-
-    return _benchmark(target, work, described, (of_trace, verdicts), (save, report), reporter)
 
 
 _ByContext = Callable[[Sequence[Sequence[TurnLoad]], Speculation], list[Stage]]

@@ -72,17 +72,15 @@ class BenchMeasuredData(DocumentedDict):
     """Turns of each conversation, with `--agents`."""
     context: NotRequired[Positive]
     """Tokens that a conversation grows to, with `--agents`."""
-    trace: NotRequired[str]
-    """File of the trace, with `--trace`."""
 
 
 class AgentsData(DocumentedDict):
-    """The result of `bench --agents` and `bench --trace`. `--save` writes the same `data`."""
+    """The result of `bench --agents`. `--save` writes the same `data`."""
 
     measured: BenchMeasuredData
     """What was measured, and how."""
     turns: list[Stage]
-    """Figures of each turn, over all agents; of a trace all requests are one turn."""
+    """Figures of each turn, over all agents."""
     contexts: list[Stage]
     """The same figures by the length of the prompt."""
     verdicts: list[str]

@@ -64,7 +64,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys revoke": ("alice",),
     "keys list": (),
     "keys usage": (),
-    "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
     "monitor up": (),
     "monitor down": (),
 }

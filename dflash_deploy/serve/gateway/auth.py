@@ -34,7 +34,6 @@ from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, Metered, asks_of_vllm
 from dflash_deploy.serve.gateway.origins import Origins
 from dflash_deploy.serve.gateway.progress import Progress
-from dflash_deploy.serve.gateway.shapes import Shapes
 from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION = b"authorization"
@@ -78,14 +77,11 @@ class DenyByDefault:
         self._first = b"Bearer " + (engine_key or self._keys.owner_key).encode()
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
-        shared = _shared(environment)
         self._counters = KeyCounters()
         asks = asks or asks_of_vllm(environment)
         contract = Contract(self._progress.serve, environment, gaps, self._first)
         media = Media(environment, gaps.pictures)
-        recorded = Settings.record_shapes.read(environment)
-        shapes = Shapes(shared and shared.with_name("shapes")) if recorded else None
-        self._metered = Metered(self._progress.serve, self._counters, KeyLimits(), contract, media, asks, shapes)
+        self._metered = Metered(self._progress.serve, self._counters, KeyLimits(), contract, media, asks)
         self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
 

@@ -23,7 +23,6 @@ from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
 from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.shapes import Shapes
 from dflash_deploy.serve.gateway.streams import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.started import start_time
@@ -181,7 +180,6 @@ class Metered:
     """An ASGI application that counts the requests of a key, and passes them to `app`.
 
     `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
-    `shapes`: where requests are recorded; `None` if they are not.
     """
 
     def __init__(
@@ -192,7 +190,6 @@ class Metered:
         contract: Contract,
         media: Media,
         asks: Asks,
-        shapes: Shapes | None,
     ) -> None:
         self._app = app
         self._contract = contract
@@ -200,7 +197,6 @@ class Metered:
         self._usage = usage
         self._limits = limits
         self._asks = asks
-        self._shapes = shapes
 
     async def serve(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request that came with `key`."""
@@ -241,7 +237,6 @@ class Metered:
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
             raise _limited(key, wait, scope)
         answer.strips = asked(self._asks, scope["path"], request)
-        at = self._shapes.milliseconds(begun) if self._shapes else 0
         try:
             await self._app(*replayed(scope, request, receive), answer.send)
         finally:
@@ -249,8 +244,6 @@ class Metered:
             self._limits.settle(key, reserved, begun, sum(used or ()), time.monotonic())
             if used:
                 self._usage.count_tokens(key.name, used.prompt, used.generated)
-                if self._shapes:
-                    self._shapes.record(at, request.said, used.prompt, used.generated)
 
     async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""
