@@ -168,7 +168,8 @@ lint: $(LIGHT)/.ready docs
 	$(LIGHT)/bin/codespell
 	$(LIGHT)/bin/python -m tools.language
 
-# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines. Not the pictures: one of them starts the engine, and no two runs of it print the same.
+# What is checked in and written from the program: pages of the reference, the tables of machines. `make docs` and the wheel
+# write the others. Not the pictures: one of them starts the engine, and no two runs of it print the same.
 generate: $(LIGHT)/.ready
 	$(LIGHT)/bin/python -m tools.reference
 	$(LIGHT)/bin/python -m tools.readme
@@ -177,9 +178,9 @@ generate: $(LIGHT)/.ready
 options: $(READY)
 	$(BIN)/python -m tools.options
 
-# the site, in site/: strict, so that a broken link or a page without a place fails
+# the site, in site/, with the pages that only it has: strict, so that a broken link or a page without a place fails
 docs: $(LIGHT)/.ready
-	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/python -m mkdocs build --quiet
 
 # The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)

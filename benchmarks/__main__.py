@@ -6,6 +6,7 @@ absolute times on a shared machine are not stable.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -24,8 +25,6 @@ from benchmarks import (
     load,
     lock,
     memory,
-    monitoring,
-    monitoring_hour,
     mtp,
     replicas,
     speed_model,
@@ -33,8 +32,9 @@ from benchmarks import (
     tune,
 )
 from benchmarks.rows import table
+from dflash_deploy.errors import DeployError
 
-LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm", "monitoring-hour"})
+LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})
 """Groups that run only if they are named."""
 
 
@@ -60,9 +60,6 @@ def main() -> None:
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "memory": memory.table,
-        "monitoring": lambda: table("monitoring", monitoring.rows()),
-        "monitoring-disk": monitoring.disk,
-        "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
         "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
         "replicas-vllm": lambda: table("replicas-vllm", replicas.rows("vllm"), ("theirs", "ours")),
@@ -73,7 +70,11 @@ def main() -> None:
     }
     screen = Console()
     for name in sys.argv[1:] or [name for name in groups if name not in LONG]:
-        screen.print(groups[name]())
+        try:
+            screen.print(groups[name]())
+        except (ImportError, OSError, subprocess.SubprocessError, DeployError) as reason:
+            # a peer that is missing: the other groups are still of use
+            screen.print(f"{name}: not run: {reason}", markup=False)
 
 
 if __name__ == "__main__":

@@ -58,10 +58,13 @@ from typing import ClassVar
 DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
 """The pages that hints name; the installed package does not have them."""
 
+SITE = "https://dflash-deploy.github.io/dflash-deploy"
+"""The site of the documents (`site_url` of mkdocs.yml), which also has the pages that repeat the program."""
+
 
 def where_explained(*failures: str) -> str:
     """The ids of known failures, and the address of the first one in the list of them."""
-    return f"{', '.join(failures)}, see {DOCS}/reference/failures.md#{failures[0]}"
+    return f"{', '.join(failures)}, see {SITE}/reference/failures.html#{failures[0]}"
 
 
 class ExitCode(IntEnum):

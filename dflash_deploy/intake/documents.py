@@ -1,7 +1,7 @@
 """The program's own JSON documents, and state files of a deployment that heal.
 
-Documents are read strictly: a power cut or an editor may have damaged them, and a person may have edited the record of
-an exported folder. A damaged state file is renamed, reported, and treated as missing.
+Documents are read strictly: a power cut or an editor may have damaged them. A damaged state file is renamed, reported,
+and treated as missing.
 """
 
 from __future__ import annotations
@@ -312,15 +312,6 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         error = problem.errors(include_url=False, include_input=False)[0]
         place = place_of(error["loc"])
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
-
-
-class ExportRecord(Document):
-    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    form: Name = "kubernetes"
-    deployment: Name
-    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
 
 
 V = TypeVar("V")

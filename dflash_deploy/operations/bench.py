@@ -39,7 +39,7 @@ from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
@@ -266,7 +266,7 @@ class Deployed:
             stack.enter_context(command_lock(self.deployment, "bench"))
             if self.others:
                 # both halves without the requests of clients
-                stack.enter_context(engine_work(self.deployment, "bench", reporter, MEASURING))
+                stack.enter_context(engine_work(self.deployment, "bench"))
                 stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)

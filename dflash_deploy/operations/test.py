@@ -36,7 +36,7 @@ from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.operations.replicas import check_speculating, refuse_other_ranks, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
@@ -191,7 +191,7 @@ def test(
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
-            stack.enter_context(engine_work(deployment, "test", reporter, MEASURING))
+            stack.enter_context(engine_work(deployment, "test"))
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))

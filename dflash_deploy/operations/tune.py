@@ -21,7 +21,7 @@ from dflash_deploy.operations import bench
 from dflash_deploy.operations.bench import LIMITS, plain_speed
 from dflash_deploy.operations.plan import EVIDENCE, last_evidence
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
@@ -144,7 +144,7 @@ def tune(
     own settings again. Call it from the main thread of a program. Raises EngineNotReady, BenchmarkMissed.
     """
     deployment = experiment.deployment
-    with engine_work(deployment, "tune", reporter, MEASURING):
+    with engine_work(deployment, "tune"):
         outcome = run(experiment, patience=patience, reporter=reporter)
         record(deployment, "measured", "tune", f"restarted the engine {len(outcome.starts)} times, then with .env")
     changes = changes_of(deployment, outcome.settings)

@@ -50,7 +50,7 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
 from dflash_deploy.operations.up import Start, put_back, with_weights
 from dflash_deploy.operations.upgrade_plan import PAIR, Newer, Upgraded, UpgradedSetting, Wish, proposed_upgrade
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.select import runtime_for
@@ -126,7 +126,7 @@ def upgrade(
             reporter.note(f"an upgrade did not end: it {'goes back' if state.step == 'back' else 'continues'}")
             rows = (UpgradedSetting(name, old, new, "", "") for name, (old, new) in state.changes.items())
             found = Upgraded("planned", changes=tuple(rows))
-        stack.enter_context(engine_work(deployment, "upgrade", reporter, MEASURING))
+        stack.enter_context(engine_work(deployment, "upgrade"))
         return _Trial(deployment.directory, found, patience, reporter).run(state)
 
 

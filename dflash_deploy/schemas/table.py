@@ -9,6 +9,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
+from dflash_deploy.operations.bundle import IssueReport
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
@@ -27,7 +28,7 @@ PROGRESS = "progress"
 CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,), (ForeignPlan,)),
     "plan": CommandData((planning.PlanData,)),
-    "doctor": CommandData((Examined,)),
+    "doctor": CommandData((Examined, IssueReport)),
     "pull": CommandData(
         (
             pull.Pulled,

@@ -22,7 +22,6 @@ from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
-from tests.support.exported_folder import exported_folder
 from tests.support.llamacpp_routes import opened
 from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 from tests.support.two_engines import answered_at, askers_of, members, under_load
@@ -91,21 +90,6 @@ def test_only_the_door_is_published_and_it_opens_health_without_a_key(deployment
     for private in (router_port(port), engine_port(port, 1), engine_port(port, 2)):
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", private)) != 0
-
-
-def test_the_exported_folder_runs_without_this_program(deployment: Deployment, tmp_path: Path) -> None:
-    with exported_folder(tmp_path, deployment, IMAGE, "--engine", "llamacpp", "--replicas", "2") as folder:
-        found = folder.services()
-        assert set(found) == {"engine-1", "engine-2", "router", "door"}
-        assert {one["Config"]["User"] for one in found.values()} == {f"{os.getuid()}:{os.getgid()}"}
-        assert all(one["HostConfig"]["ReadonlyRootfs"] for one in found.values())
-        assert folder.lines_of_the_readme() == "401"
-        assert opened(folder.url) == {("GET", "/health"), ("HEAD", "/health")}
-        # a copy cannot have the port of the original, and ends nothing of it
-        copy = f"cp -r . {tmp_path}/copy && cd {tmp_path}/copy"
-        folder.run(f"{copy} && ! docker compose up -d --no-build && docker compose down -v -t 1")
-        assert {one["Id"] for one in folder.services().values()} == {one["Id"] for one in found.values()}
-        assert folder.lines_of_the_readme() == "401"
 
 
 def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -> None:

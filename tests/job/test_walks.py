@@ -15,7 +15,6 @@ ELSEWHERE = {
     "test": "tests/job/test_job.py",
     "bench --baseline": "tests/parsers/test_documents.py",
     "monitor up": "tests/docker/test_monitor.py",
-    "monitor status": "tests/docker/test_monitor.py",
 }
 """Commands that need Docker or minutes, and the tests that run them."""
 

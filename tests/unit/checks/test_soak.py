@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.checks.soak import SoakLoad, SoakRequest, SoakSample, slope_of, soak_checks
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.operations.soak import caches_of, request_of
-from tests.support.manifests import plan_for
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from tests.support.machines import MACHINES
 
 MIB, GIB = 2**20, 2**30
 SLOTS = 4
@@ -193,6 +196,10 @@ def test_the_longest_silence_of_a_request_has_its_moment() -> None:
     assert (one.silent, one.silent_at) == (10.0, 101.5)
     early = request_of(100.0, 2, TimedCompletion(3.0, 4.0, [0.5, 0.5], 10, 3))
     assert (early.silent, early.silent_at) == (3.0, 100.0)
+
+
+def plan_for(profile: str) -> Plan:
+    return plan_deployment(MACHINES[profile], Choice(profile=profile, runtime="compose"), load_catalog())
 
 
 def test_caches_are_those_of_prompts_and_of_kv_on_a_processor() -> None:

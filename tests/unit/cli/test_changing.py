@@ -25,8 +25,6 @@ READING = {
     "logs",
     "models list",
     "models show",
-    "monitor status",
-    "monitor test",
     "open",
     "plan",
     "profiles list",
