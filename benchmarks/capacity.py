@@ -34,7 +34,7 @@ from dflash_deploy.features.capacity.measured import measured_service
 from dflash_deploy.features.capacity.operations import prompt_steps_of
 from dflash_deploy.features.capacity.simulation import Service, simulate, simulated_times, thoughts
 from dflash_deploy.intake.documents import BenchRow
-from dflash_deploy.operations.bench import last_figures
+from dflash_deploy.operations.figures import last_figures
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash, edit_env

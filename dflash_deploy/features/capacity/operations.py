@@ -14,7 +14,7 @@ from dflash_deploy.features.capacity.load_text import UserLoad, parse_load
 from dflash_deploy.features.capacity.measured import expected_service, measured_service, prompts_tell
 from dflash_deploy.features.capacity.simulation import Service, Sized, drafts_pay_below, size
 from dflash_deploy.intake.documents import BenchRow, BenchRun
-from dflash_deploy.operations.bench import figures_in, last_figures, rows_below_limit
+from dflash_deploy.operations.figures import figures_in, last_figures, rows_below_limit
 from dflash_deploy.operations.plan import DEFAULTS, chosen
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
