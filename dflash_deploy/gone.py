@@ -8,11 +8,16 @@ _FLEET = "`fleet up --file FILE` runs the program that is installed on each host
 _DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
+_AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
 
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
     "bench --trace": "aiperf and guidellm replay traces; docs/how-to/plan-capacity.md",
     "bench --share": "`make proof SHARE=FILE` writes what can be published; docs/how-to/report-a-failure.md",
+    "bench --agents": _AGENTS,
+    "bench --turns": _AGENTS,
+    "bench --warmup": "leave it out: each client sends one request before a measurement",
+    "bench --patience": "leave it out: a restart fails after the usual time without progress",
     "export": "a deployment is a plain Compose project: copy its directory; docs/how-to/move-offline.md",
     "init --replicas": _DP,
     "plan --replicas": _DP,

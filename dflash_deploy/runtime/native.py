@@ -133,10 +133,6 @@ class NativeRuntime:
         """Return the memory of the supervisor and the engine's processes."""
         return self._process.memory()
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the supervisor and the engine's processes."""
-        return self._process.pids()
-
     def next_line(self) -> str:
         """Return the beginning: each start has its own log."""
         return ""

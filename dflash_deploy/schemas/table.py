@@ -42,7 +42,7 @@ CORE: Mapping[str, CommandData] = {
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData, measuring.AgentsData)),
+    "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),

@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from dflash_deploy.deployment.compose import FINGERPRINT
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.serve.router.files import read_keys
@@ -189,21 +188,7 @@ def test_up_again_changes_nothing_and_changed_settings_roll(deployment: Deployme
     assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
 
 
-def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_the_door(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    before = {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()}
-    quick = ("--concurrency", "1", "--requests", "1", "--repeats", "1", "--max-tokens", "8")
-    measure = lambda: dflash(  # noqa: E731
-        "bench", "--replica", "1", "--baseline", "--workload", "chat", *quick, "--json", at=deployment.directory
-    )
-    ran, askers = under_load(deployment.directory, measure, least=10, clients=CLIENTS)
-    rows = ran.succeeded().document["data"]["rows"]
-    assert {row["drafter"] for row in rows} == {True, False}
-    assert not askers.errors()
-    # both run with .env again, and only the first was created again
-    assert {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()} == before
-    assert all(one.answered.state == "ready" and one.routed for one in members(deployment.directory).values())
+def test_both_engines_are_read_through_the_door(deployment: Deployment, tmp_path: Path) -> None:
     exported = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=deployment.directory).succeeded()
     key = (tmp_path / "out" / "metrics.key").read_text().strip()
     for target in exported.document["data"]["targets"]:

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, machine_of, share, shared_rows
-from dflash_deploy.bench.workload import DescribedWorkload
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.host.gpu import Gpu, gpus_of, parse
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.intake.parse import Invalid
-from dflash_deploy.operations.bench import Benchmark, shared
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.redact import generate_key
 from dflash_deploy.rules.table import plan_deployment
@@ -21,6 +18,7 @@ from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel
 from tests.support.machines import RECORDED
 from tests.support.measured import rows
 from tests.support.recorded import recorded
+from tools.proof.share import LARGEST_SHARED, SharedResult, machine_of, share, shared_rows
 
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
 CATALOG = load_catalog()
@@ -41,10 +39,10 @@ def test_no_planted_secret_host_name_path_or_prompt_survives() -> None:
         "MODEL_HOST_PATH": "/home/alice/models",
     }
     plan = plan_deployment(RECORDED["cpu"], Choice(profile="cpu", engine="llamacpp", edited=edited), CATALOG)
-    told = {"model": everywhere, "endpoint": f"http://{everywhere}", "settings": edited}
-    found = tuple(replace(row, workload=everywhere, problem=everywhere) for row in rows())
-    done = Benchmark(found, (), None, told, [DescribedWorkload(everywhere, everywhere, 1)])
-    text = shared(done, plan, machine_of(h100(), 16), CATALOG).text()
+    found = [replace(row, workload=everywhere, problem=everywhere).document() for row in rows()]
+    named = {"profile": plan.profile.name, "model": plan.pair.name, "engine": plan.engine.name, "runtime": plan.runtime}
+    machine = machine_of(h100(), 16)
+    text = share("bench", CATALOG, machine, named=named, values=dict(plan.values), rows=found).text()
     assert [one for one in [*planted, socket.gethostname()] if one in text] == []
     result = parse_document(text, SharedResult)
     assert (result.profile, result.model, result.engine) == ("cpu", "tiny-gguf", "llamacpp-cpu-b11549")
