@@ -48,8 +48,6 @@ OPERATIONS = {
 SHARED = {
     "export.operations.check_cluster",
     "export.operations.check_folder",
-    "fleet.file.read_fleet",
-    "fleet.settings.open_fleet",
     "plan.chosen",
 }
 """What several operations call first; no operations themselves."""

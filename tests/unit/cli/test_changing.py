@@ -14,7 +14,6 @@ READING = {
     "connect",
     "doctor",
     "explain",
-    "fleet facts",
     "fleet logs",
     "fleet status",
     "fleet test",
