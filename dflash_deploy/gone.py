@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FLEET = "`fleet up --file FILE` runs the program that is installed on each host; docs/how-to/several-machines.md"
+_FLEET = "run the command on the host: `ssh HOST dflash-deploy …`; docs/how-to/several-machines.md"
+_FILE = "--file names the file of hosts, which you write; docs/reference/fleet.yaml is an example"
 _DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
@@ -41,7 +42,9 @@ GONE: Mapping[str, str] = {
     "run --as": "docs/how-to/run-unattended.md has a systemd unit and an entry of llama-swap",
     "pull --to": "copy the weights with `rsync` or `hf download`; docs/how-to/move-offline.md",
     "pull --from": "copy the weights with `rsync` or `hf download`; docs/how-to/move-offline.md",
-    "fleet prepare": "install the program on each host first; docs/how-to/several-machines.md",
+    "fleet restart": _FLEET,
+    **{f"fleet {name} --host": _FLEET for name in ("up", "status", "logs", "test", "down")},
+    **{f"fleet {name} --dir": _FILE for name in ("init", "up", "status", "logs", "test", "down")},
     "REPLICAS": _DP,
     "ROUTER_ENGINES": "remove it: several hosts share requests behind Ray Serve or a proxy of yours",
     "DFLASH_CORES": "remove it: one engine uses all cores",

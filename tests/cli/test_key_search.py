@@ -42,16 +42,12 @@ VERBS: dict[str, tuple[str, ...]] = {
     "models use": ("tiny",),
     "models add": (".",),
     "models convert gguf": (".", "--target", "."),
-    "fleet init": ("nvidia@localhost",),
+    "fleet init": (),
     "fleet up": (),
     "fleet status": (),
     "fleet test": (),
     "fleet logs": (),
     "fleet down": (),
-    "fleet restart": (),
-    "fleet facts": (),
-    "fleet fetch": (),
-    "fleet route": (),
     "image build": (),
     "image verify": (),
     "image digest": (),
@@ -75,7 +71,7 @@ WITHOUT_DIRECTORY = (
     "models",
     "schema",
     "explain",
-    "fleet facts",
+    "fleet",
 )
 """Verbs that read no deployment, or none without a document on standard input."""
 

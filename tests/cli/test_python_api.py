@@ -46,8 +46,6 @@ OPERATIONS = {
 """Each public function of the modules."""
 
 SHARED = {
-    "fleet.file.read_fleet",
-    "fleet.settings.open_fleet",
     "plan.chosen",
 }
 """What several operations call first; no operations themselves."""

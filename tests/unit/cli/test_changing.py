@@ -13,7 +13,6 @@ READING = {
     "connect",
     "doctor",
     "explain",
-    "fleet facts",
     "fleet logs",
     "fleet status",
     "fleet test",
