@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,19 +27,12 @@ def pull(
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again, compare with the lock.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check for newer commits on the Hub; change nothing.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Move to the newest commits on the Hub.")] = False,
-    to: Annotated[
-        Path | None, typer.Option("--to", help="Copy weights and lock to this directory, for an offline machine.")
-    ] = None,
-    from_: Annotated[Path | None, typer.Option("--from", help="Take weights and lock from this directory.")] = None,
     as_json: Json = False,
 ) -> Report:
     """Fetch target and drafter, verified, at the commits of dflash.lock. Interrupted downloads resume."""
-    from dflash_deploy.operations.pull import carry, check_files, check_hub
+    from dflash_deploy.operations.pull import check_files, check_hub
     from dflash_deploy.operations.pull import pull as run_pull
 
-    if to is not None or from_ is not None:
-        carried = carry(directory, to=to, from_=from_, reporter=terminal())
-        return _carried(to, from_) if carried else _NOTHING
     if offline or verify:
         wrong = check_files(directory, thorough=verify)
         return _NOTHING if wrong is None else _checked(wrong)
@@ -64,13 +56,6 @@ def _moved(moved: Mapping[str, tuple[str, ...]]) -> Report:
     shown = [f"moved    {repo}: {', '.join(paths) or 'only other files'}" for repo, paths in moved.items()]
     hint = "`dflash-deploy pull --update` moves to it; dflash.lock.last keeps the present commits"
     return Report({"moved": moved}, (*shown, hint) if moved else ("dflash.lock has the newest commits",))
-
-
-def _carried(to: Path | None, from_: Path | None) -> Report:
-    if to is not None:
-        shown = (f"carried  weights and lock to {to}", f"there    dflash-deploy pull --from {to}")
-        return Report({"to": str(to)}, shown)
-    return Report({"from": str(from_)}, (f"taken    weights and lock from {from_}", "next     dflash-deploy up"))
 
 
 def _checked(wrong: dict[str, str]) -> Report:

@@ -15,7 +15,6 @@ import glob
 import io
 import os
 import secrets
-import shutil
 import stat
 import tarfile
 import time
@@ -70,16 +69,6 @@ def replace_durably(staged: Path, path: Path) -> None:
         os.close(descriptor)
     staged.replace(path)
     sync_directory(path.parent)
-
-
-def copy_durably(source: Path, staged: Path, path: Path) -> None:
-    """Copy a file to `path` by way of `staged`, which is created and is gone afterwards. A link is not followed."""
-    staged.unlink(missing_ok=True)
-    try:
-        shutil.copyfile(source, staged)
-        replace_durably(staged, path)
-    finally:
-        staged.unlink(missing_ok=True)
 
 
 def sync_directory(directory: Path) -> None:

@@ -257,12 +257,11 @@ class LockDocument(Document):
 
 
 class PartRecord(Document):
-    """`.pull/NAME.json`: what of a file is on disk. Each span is start, done and end, in bytes."""
+    """`.pull/NAME.json`: the file whose first bytes are in `.pull/NAME.part`."""
 
     size: Size
     identity: Name
     etag: Name
-    spans: Annotated[list[Annotated[list[Size], Field(min_length=3, max_length=3)]], Field(max_length=1024)]
 
 
 Stamp = tuple[int, int, Name | None]

@@ -1,6 +1,6 @@
-"""`pull` and `models convert gguf`: target and drafter fetched, checked and carried, and a drafter converted.
+"""`pull` and `models convert gguf`: target and drafter fetched and checked, and a drafter converted.
 
-`pull` also compares the models of a deployment with the Hub, and carries them on a disk. `models convert gguf` makes a
+`pull` also compares the models of a deployment with the Hub. `models convert gguf` makes a
 GGUF of a drafter's safetensors, with llama.cpp's own tools in its container.
 """
 
@@ -32,8 +32,6 @@ from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Lock, Role, read_lock, write_lock
 from dflash_deploy.weights.pull import (
     RequestedModel,
-    export_weights,
-    import_weights,
     lock_for,
     network_is_refused,
     newer_commits,
@@ -166,28 +164,6 @@ def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
     if lock is None:
         raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
     return newer_commits(wanted, lock, hub_of(deployment))
-
-
-def carry(directory: Path, *, to: Path | None = None, from_: Path | None = None, reporter: Reporter = SILENT) -> bool:
-    """Copy weights and lock to another directory, or take them over from there: for machines without a network.
-
-    Returns false if both models come with dflash-deploy. Raises BadInput unless exactly one of `to` and `from_` is
-    given, and DownloadFailed.
-    """
-    deployment, wanted = _wanted(directory)
-    if not wanted:
-        return False
-    with command_lock(deployment, "pull"):
-        lock = _lock(deployment)
-        with reporter.transferring(_size(lock) if lock else 0) as count:
-            match to, from_:
-                case Path(), None:
-                    export_weights(wanted, lock, to, count)
-                case None, Path():
-                    write_lock(deployment.directory / LOCK_FILE, import_weights(wanted, from_, count))
-                case _:
-                    raise BadInput("--to and --from exclude each other", hint="--to fills a directory, --from reads it")
-    return True
 
 
 def _wanted(directory: Path) -> tuple[Deployment, tuple[RequestedModel, ...]]:

@@ -15,7 +15,7 @@ from dflash_deploy.intake.files import MIB, read_bytes
 from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.serve.engines.vllm_question import has_tokenizer
 from dflash_deploy.weights.checkpoints import LARGEST_CONFIG, HubMetadata
-from dflash_deploy.weights.download import Download, DownloadOptions, Transfer, open_progress
+from dflash_deploy.weights.download import Download, DownloadOptions, Transfer
 from dflash_deploy.weights.fetch import (
     check_room,
     download_client,
@@ -23,7 +23,6 @@ from dflash_deploy.weights.fetch import (
     locked_staging,
     missing_files,
     named_write_errors,
-    part_files,
 )
 from dflash_deploy.weights.gguf import LONGEST, Header, HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.hub import Source
@@ -76,16 +75,10 @@ def header_of(
 
 
 def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path, options: DownloadOptions) -> Header:
-    record, part = part_files(staging, file)
-    progress = open_progress(record, part, file)
     until, restarted = min(FIRST, file.size), False
-    with (
-        download_client() as client,
-        Download(Transfer(source, model, client, options), file, part, progress) as download,
-    ):
+    with download_client() as client, Download(Transfer(source, model, client, options), file, staging) as download:
         while True:
-            for span in progress.spans:
-                download.run(span, until)
+            download.run(until)
             try:
                 return parse_header(BytesIO(os.pread(download.descriptor, until, 0)), file.path, tensors=True)
             except HeaderEnds:
@@ -94,9 +87,8 @@ def _fetched(source: Source, model: LockedModel, file: LockedFile, staging: Path
                 until = min(4 * until, file.size)
             except NotGguf:
                 # wrong bytes may have arrived on the way: once more from the start
-                progress.reset()
+                download.begin_again()
                 if restarted:
-                    progress.save()
                     raise
                 restarted = True
 

@@ -1,8 +1,7 @@
 """Downloads the files of one model into its directory; a file appears only when it is complete and verified.
 
-A file grows as `.pull/NAME.part` and is renamed when its digest is right, also after an interrupted run. Its progress
-is saved beside it: spans of bytes, each filled from its start, with retries. `.pull/` also contains the lock that
-prevents concurrent downloads; free disk space is checked first.
+A file grows as `.pull/NAME.part` and is renamed when its digest is right, also after an interrupted run. `.pull/` also
+contains the lock that prevents concurrent downloads; free disk space is checked first.
 """
 
 from __future__ import annotations
@@ -13,23 +12,16 @@ import fcntl
 import json
 import os
 import shutil
-import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, replace_durably, sync_directory, write_atomically
-from dflash_deploy.errors import (
-    DirectoryBusy,
-    DownloadFailed,
-    FileRefused,
-    NoRoom,
-    SettingsRefused,
-)
+from dflash_deploy.deployment.files import PUBLIC, remove_leftovers, replace_durably, write_atomically
+from dflash_deploy.errors import DirectoryBusy, FileRefused, NoRoom, SettingsRefused
 from dflash_deploy.host.machine import disk_room
 from dflash_deploy.intake.answers import new_client
 from dflash_deploy.intake.documents import Stamp, VerifiedStamps, parse_document
@@ -42,14 +34,11 @@ from dflash_deploy.weights.download import (
     PATIENCE,
     Download,
     DownloadOptions,
-    FileProgress,
-    Span,
     Transfer,
-    open_progress,
+    part_files,
+    resumed,
 )
-from dflash_deploy.weights.hub import (
-    Source,
-)
+from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import LockedFile, LockedModel
 
 WORKERS = 8
@@ -102,12 +91,6 @@ def locked_staging(directory: Path) -> Iterator[Path]:
         os.close(descriptor)
 
 
-def part_files(staging: Path, file: LockedFile) -> tuple[Path, Path]:
-    """Return the paths of a file's progress and of its part file."""
-    name = file.path.replace("/", "%")
-    return staging / f"{name}.json", staging / f"{name}.part"
-
-
 def link_or_copy(found: Path, place: Path) -> None:
     """Hard-link a file to `place` if it is on the same disk, else copy it.
 
@@ -140,7 +123,7 @@ def download_client() -> httpx.Client:
 STAMPS = ".dflash-verified.json"
 """File beside the weights: size and time of those that were verified."""
 
-__all__ = ["DownloadOptions", "FetchResult", "fetch", "missing_files", "reuse_file"]
+__all__ = ["DownloadOptions", "FetchResult", "fetch", "missing_files"]
 
 
 @dataclass(frozen=True)
@@ -150,7 +133,6 @@ class FetchResult:
     there: int
     reused: int
     fetched: int
-    bytes_fetched: int
 
 
 def missing_files(directory: Path, model: LockedModel) -> tuple[LockedFile, ...]:
@@ -167,17 +149,16 @@ def fetch(source: Source, model: LockedModel, directory: Path, options: Download
         absent = missing_files(directory, model)
         reused = [file for file in absent if _from_cache(source, model, file, directory)]
         wanted = [file for file in absent if file not in reused]
-        progress = {file: open_progress(*part_files(staging, file), file) for file in wanted}
-        left = sum(file.size - one.done for file, one in progress.items())
+        there = sum(resumed(staging, file)[0] for file in wanted)
+        left = sum(file.size for file in wanted) - there
         check_room(directory, left, model)
-        options.count(sum(file.size for file in model.files if file not in wanted))
-        options.count(sum(one.done for one in progress.values()))
+        options.count(sum(file.size for file in model.files if file not in wanted) + there)
         if wanted:
             with download_client() as client:
-                _fetch_all(Transfer(source, model, client, options), directory, staging, progress)
+                _fetch_all(Transfer(source, model, client, options), directory, staging, wanted)
         _VerifiedFiles(directory).remember(model.files)
         _tidy(staging, model)
-    return FetchResult(len(model.files) - len(absent), len(reused), len(wanted), left)
+    return FetchResult(len(model.files) - len(absent), len(reused), len(wanted))
 
 
 def _tidy(staging: Path, model: LockedModel) -> None:
@@ -187,15 +168,15 @@ def _tidy(staging: Path, model: LockedModel) -> None:
             place.unlink(missing_ok=True)
 
 
-def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mapping[LockedFile, FileProgress]) -> None:
-    """Download these files over several connections, each resumed at its progress."""
-    with ExitStack() as opened, ThreadPoolExecutor(WORKERS) as pool:
-        jobs: list[Future[None]] = []
-        for file in sorted(wanted, key=lambda file: -file.size):
-            part = part_files(staging, file)[1]
-            download = opened.enter_context(Download(transfer, file, part, wanted[file]))
-            file_download = _FileDownload(download, directory / file.path)
-            jobs += [pool.submit(file_download.fetch, span) for span in download.progress.spans]
+def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Iterable[LockedFile]) -> None:
+    """Download these files, several at once, each resumed where an earlier run stopped."""
+
+    def fetch_one(file: LockedFile) -> None:
+        with Download(transfer, file, staging) as download:
+            download.finish(directory / file.path)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        jobs = [pool.submit(fetch_one, file) for file in sorted(wanted, key=lambda file: -file.size)]
         try:
             done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
             for job in done:
@@ -205,61 +186,6 @@ def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Mappi
             for job in jobs:
                 job.cancel()
             raise
-
-
-class _FileDownload:
-    """Completes one file: the last of its connections verifies the file and renames it."""
-
-    def __init__(self, download: Download, place: Path) -> None:
-        self._download = download
-        self._place = place
-        self._spans_left = len(download.progress.spans)
-        self._guard = threading.Lock()
-
-    def fetch(self, span: Span) -> None:
-        """Download one span; after the last one, verify and rename the file."""
-        try:
-            self._download.run(span)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self._download.progress.save()
-            raise
-        with self._guard:
-            self._spans_left -= 1
-            last = self._spans_left == 0
-        if last:
-            self._complete()
-
-    def _complete(self) -> None:
-        download = self._download
-        # a reset after other connections were done leaves bytes of their spans to fetch again
-        self._fetch_spans()
-        os.ftruncate(download.descriptor, download.file.size)
-        if not is_right(download.part, download.file):
-            self._again()
-        os.fsync(download.descriptor)
-        download.close()
-        self._place.parent.mkdir(parents=True, exist_ok=True)
-        download.part.replace(self._place)
-        sync_directory(self._place.parent)
-        download.progress.path.unlink(missing_ok=True)
-
-    def _fetch_spans(self) -> None:
-        for span in self._download.progress.spans:
-            self._download.run(span)
-
-    def _again(self) -> None:
-        """Download the file again after a wrong digest. Raises DownloadFailed if the digest is wrong again."""
-        download = self._download
-        download.begin_again()
-        self._fetch_spans()
-        if not is_right(download.part, download.file):
-            download.progress.reset()
-            download.progress.save()
-            raise DownloadFailed(
-                f"{download.name}: the checksum differs from that of the Hugging Face Hub after two downloads",
-                hint="a proxy or mirror changes the file: set another mirror in HF_ENDPOINT, or use no proxy",
-            )
 
 
 def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory: Path) -> bool:
@@ -277,20 +203,13 @@ def _from_cache(source: Source, model: LockedModel, file: LockedFile, directory:
     except ValueError:
         # a name that its cache cannot have
         return False
-    return isinstance(found, str) and reuse_file(Path(found), file, directory)
-
-
-def reuse_file(found: Path, file: LockedFile, directory: Path) -> bool:
-    """Link or copy a file of this machine if its digest is right; return whether it is."""
-    if not is_right(found, file):
+    if not isinstance(found, str) or not is_right(Path(found), file):
         return False
     place, staged = directory / file.path, directory / STAGING / f"{file.path.replace('/', '%')}.copy"
-    with named_write_errors(directory):
-        staged.parent.mkdir(parents=True, exist_ok=True)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        staged.unlink(missing_ok=True)
-        link_or_copy(found, staged)
-        replace_durably(staged, place)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staged.unlink(missing_ok=True)
+    link_or_copy(Path(found), staged)
+    replace_durably(staged, place)
     return True
 
 

@@ -100,44 +100,35 @@ def is_final(problem: httpx.HTTPError) -> bool:
 
 def refusal(status: int, headers: httpx.Headers, url: httpx.URL, source: Source, repo: str) -> DeployError:
     """Return the error for an answer that is not the requested one. `url` is where it came from, after redirects."""
-    code = headers.get("x-error-code", "")
+    code, server = headers.get("x-error-code", ""), _server(url, source)
     if status == PROXY_LOGIN:
         return _proxy_login(url)
     if is_page(headers) and not code and status not in TRANSIENT:
-        return HubUnreachable(
-            f"{_server(url, source)} returned a web page ({status}) in place of {repo}",
-            hint="a filter, proxy or sign-in page of this network answers, or HF_ENDPOINT is not a Hugging Face Hub: "
-            f"open the URL in a browser, have {url.host} allowed, or {_MIRROR} that this network allows",
-        )
+        said = f"{server} returned a web page ({status}) in place of {repo}"
+        hint = f"a filter or sign-in page answers: open the URL in a browser, have {url.host} allowed, or {_MIRROR}"
+        return HubUnreachable(said, hint=hint)
     if status in {UNAUTHORISED, FORBIDDEN} and source.token and url.host != httpx.URL(source.endpoint).host:
-        return HubUnreachable(
-            f"{_server(url, source)} returned {status} for {repo}, without the token",
-            hint=f"the token is sent to {source.shown} only: set HF_ENDPOINT to the host that needs it",
-        )
+        hint = f"the token is sent to {source.shown} only: set HF_ENDPOINT to the host that needs it"
+        return HubUnreachable(f"{server} returned {status} for {repo}, without the token", hint=hint)
     return _refused_access(status, code, source, repo) or HubUnreachable(
-        f"{_server(url, source)} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
+        f"{server} returned {status} for {repo}", hint="try again later: downloaded bytes are kept"
     )
 
 
 def _refused_access(status: int, code: str, source: Source, repo: str) -> DeployError | None:
-    page, shown = f"{source.shown}/{repo}", bool(source.token.reveal())
+    page, token, shown = f"{source.shown}/{repo}", Settings.hf_token, bool(source.token)
     if code == "GatedRepo" or (status == FORBIDDEN and shown):
-        missing = f"write your token to {Settings.hf_token} in .env"
-        ask = "the token's account has not accepted them yet" if shown else missing
-        return RepositoryGated(
-            f"{repo} is gated: only accounts that accepted its terms can download it",
-            hint=f"accept them on {page}; {ask}",
-        )
+        then = "the token's account has not accepted them yet" if shown else f"write your token to {token} in .env"
+        said = f"{repo} is gated: only accounts that accepted its terms can download it"
+        return RepositoryGated(said, hint=f"accept them on {page}; {then}")
     if code == "RevisionNotFound":
         return RepositoryMissing(f"{repo} does not have this revision", hint=f"choose one of {page}/commits")
     if status == UNAUTHORISED and shown and code != "RepoNotFound":
-        return TokenRefused(
-            f"{source.shown} rejects the token in {Settings.hf_token} (401), even for a public repository",
-            hint=f"it is expired or revoked: make a new one at {TOKENS} and write it to {Settings.hf_token} in .env, "
-            "or clear the line for public models",
-        )
+        said = f"{source.shown} rejects the token in {token} (401), even for a public repository"
+        hint = f"make a new one at {TOKENS} and write it to {token} in .env, or clear the line for public models"
+        return TokenRefused(said, hint=hint)
     if status in {UNAUTHORISED, MISSING} or code == "RepoNotFound":
-        private = "" if shown else f"; if it is private, write a token of {TOKENS} to {Settings.hf_token} in .env"
+        private = "" if shown else f"; if it is private, write a token of {TOKENS} to {token} in .env"
         return RepositoryMissing(f"{source.shown} has no {repo}", hint=f"check whether it was renamed{private}")
     return None
 
@@ -154,31 +145,22 @@ def unreachable(problem: httpx.HTTPError, source: Source) -> HubUnreachable:
     if isinstance(problem, httpx.ProxyError):
         if said.startswith(str(PROXY_LOGIN)):
             return _proxy_login(url)
-        return HubUnreachable(
-            f"{proxy} did not connect to {url.host}: {said}", hint=f"have {url.host} allowed there, or {_MIRROR}"
-        )
+        hint = f"have {url.host} allowed there, or {_MIRROR}"
+        return HubUnreachable(f"{proxy} did not connect to {url.host}: {said}", hint=hint)
     if variable and isinstance(problem, httpx.ConnectError | httpx.ConnectTimeout) and "SSL" not in said:
-        return HubUnreachable(
-            f"{proxy} cannot be reached: {said}", hint=f"correct {variable}, or unset it if no proxy is needed"
-        )
-    hint = f"check the network or its proxy (HTTPS_PROXY), or {_MIRROR}"
-    if url.host != httpx.URL(source.endpoint).host:
-        hint = f"this network must reach {url.host} too: check its proxy (HTTPS_PROXY), or {_MIRROR} with its own files"
+        hint = f"correct {variable}, or unset it if no proxy is needed"
+        return HubUnreachable(f"{proxy} cannot be reached: {said}", hint=hint)
+    hint = f"check that this network reaches {url.host}, its proxy (HTTPS_PROXY), or {_MIRROR}"
     if _UNTRUSTED in said:
-        hint = (
-            "if a proxy of this network has its own certificate, set SSL_CERT_FILE to a file that contains it, such as "
-            "/etc/ssl/certs/ca-certificates.crt; check the clock too: `timedatectl`"
-        )
+        hint = "set SSL_CERT_FILE to a file with the certificate of this network's proxy; check the clock too"
     return HubUnreachable(f"{_server(url, source)} cannot be reached: {said}", hint=hint)
 
 
 def _proxy_login(url: httpx.URL) -> HubUnreachable:
     variable, proxy = _proxy(url)
-    return HubUnreachable(
-        f"{proxy} asks for a user name and password (407)",
-        # a URL with both would be redacted
-        hint=f"put both before the host in {variable or 'HTTPS_PROXY'}, with `:` between them and `@` after them",
-    )
+    # a URL with both would be redacted
+    hint = f"put both before the host in {variable or 'HTTPS_PROXY'}, with `:` between them and `@` after them"
+    return HubUnreachable(f"{proxy} asks for a user name and password (407)", hint=hint)
 
 
 def _server(url: httpx.URL, source: Source) -> str:

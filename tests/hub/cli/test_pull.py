@@ -110,14 +110,6 @@ def test_the_hub_has_moved_and_nothing_moves_unasked(hub: Hub, box: Box) -> None
     assert last["models"]["drafter"]["commit"] == locked
 
 
-def test_a_stale_token_has_its_own_next_step_and_does_not_show(box: Box) -> None:
-    edit_env(box.directory, HF_TOKEN="hf_stale_token_of_somebody")
-    ran = box.pull()
-    assert ran.code is ExitCode.DOWNLOAD
-    assert "rejects the token" in ran.err
-    assert "hf_stale_token_of_somebody" not in ran.out + ran.err
-
-
 def start(box: Box) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dflash_deploy", "pull", "--dir", str(box.directory)],
@@ -152,8 +144,7 @@ def test_a_pull_that_was_ended_goes_on(hub: Hub, box: Box, how: signal.Signals) 
     hub.heal()
     box.pull().succeeded()
     assert box.whole()
-    # a kill costs at the most what was fetched since progress was written down last
-    assert how == signal.SIGKILL or hub.sent("o/target/model.safetensors") < 1.3 * TARGET.size
+    assert hub.sent("o/target/model.safetensors") < 1.3 * TARGET.size
 
 
 def test_a_drafter_of_another_target_is_refused_before_its_weights_are_fetched(hub: Hub, box: Box) -> None:
@@ -249,25 +240,6 @@ def test_the_hub_clients_own_cache_is_used_where_it_is_whole(hub: Hub, box: Box)
     assert box.whole()
 
 
-def test_weights_are_carried_to_a_machine_without_a_network(hub: Hub, box: Box, tmp_path: Path) -> None:
-    stick, far = tmp_path / "stick", Box(hub, tmp_path / "far")
-    assert box.pull("--to", str(stick)).code is ExitCode.DOWNLOAD
-    box.pull().succeeded()
-    box.pull("--to", str(stick)).succeeded()
-    hub.forget()
-    far.pull("--from", str(stick)).succeeded()
-    assert hub.requests() == []
-    assert far.whole()
-    assert far.lock == box.lock
-    # bytes that changed on the way are not taken
-    third = Box(hub, tmp_path / "third")
-    with (stick / "target" / "model.safetensors").open("r+b") as file:
-        file.write(b"changed")
-    ran = third.pull("--from", str(stick))
-    assert ran.code is ExitCode.DOWNLOAD
-    assert "differs from dflash.lock" in ran.err
-
-
 def test_up_fetches_what_is_missing(hub: Hub, box: Box) -> None:
     # the weights of this test are none that an engine loads; what counts is that they are there when it is started
     ran = dflash("up", "--no-ask-engine", "--patience", "60", at=box.directory, environment=box.environment)
@@ -292,17 +264,11 @@ def test_two_pulls_at_once_do_not_meet(hub: Hub, box: Box) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "code"),
-    [
-        ("HF_ENDPOINT", "http://bob:hunter2@[::1", ExitCode.USAGE),
-        ("HF_ENDPOINT", "http://bob:hunter2@127.0.0.1:99999", ExitCode.USAGE),
-        ("HF_HUB_DOWNLOAD_TIMEOUT", "x", ExitCode.USAGE),
-        ("ALL_PROXY", "socks5://bob:hunter2@127.0.0.1:9", ExitCode.USAGE),
-        ("SSL_CERT_FILE", "/nowhere.pem", ExitCode.USAGE),
-    ],
+    ("name", "value"),
+    [("HF_HUB_DOWNLOAD_TIMEOUT", "x"), ("ALL_PROXY", "socks5://bob:hunter2@127.0.0.1:9")],
 )
-def test_an_environment_that_cannot_be_used_is_a_wrong_setting(box: Box, name: str, value: str, code: ExitCode) -> None:
+def test_an_environment_that_cannot_be_used_is_a_wrong_setting(box: Box, name: str, value: str) -> None:
     ran = dflash("pull", at=box.directory, environment={**box.environment, name: value})
-    assert ran.code is code, ran.err
+    assert ran.code is ExitCode.USAGE, ran.err
     assert name.removesuffix("DOWNLOAD_TIMEOUT") in ran.err
     assert "hunter2" not in ran.out + ran.err

@@ -95,16 +95,6 @@ def test_a_stale_token_is_in_the_way_while_weights_are_missing(hub: _Hub, tmp_pa
     assert looked(hub.url, token=TOKEN, models=whole_weights(tmp_path))["hub"].status == "warning"
 
 
-def test_a_repository_that_is_gone(hub: _Hub) -> None:
-    hub.status = 404
-    assert looked(hub.url)["hub"].status == "no"
-
-
-def test_a_hub_that_is_out_of_order(hub: _Hub) -> None:
-    hub.status = 503
-    assert looked(hub.url)["hub"].status == "warning"
-
-
 def test_a_gated_model_needs_a_token(hub: _Hub) -> None:
     check = looked(hub.url, gated=True)["hub"]
     assert check.status == "no"

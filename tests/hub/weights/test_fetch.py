@@ -1,26 +1,16 @@
 """Fetching from a hub that misbehaves on demand: a right file at the end, or an error, never something in between."""
 
 import hashlib
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from typing import Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dflash_deploy.errors import (
-    DeployError,
-    DownloadFailed,
-    Interrupted,
-    NoRoom,
-    RepositoryGated,
-    RepositoryMissing,
-    TokenRefused,
-)
+from dflash_deploy.errors import DownloadFailed, Interrupted, NoRoom
 from dflash_deploy.redact import Secret
 from dflash_deploy.weights import download as pace
 from dflash_deploy.weights import download as transfer
@@ -56,8 +46,6 @@ from tests.support.hub.faults import (
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "downloads.md"
 
-Access = Literal["public", "gated", "private"]
-
 SIZE = 5_000_000
 WEIGHTS = Generated(SIZE, seed=7)
 SHARD = "model.safetensors"
@@ -69,7 +57,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     monkeypatch.setattr(staging, "PATIENCE", 1.0)
     monkeypatch.setattr(asking, "FIRST_PAUSE", 0.02)
-    with Hub(accounts={"hf_reader": "reader", "hf_other": "other"}) as running:
+    with Hub(accounts={"hf_reader": "reader"}) as running:
         running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS, "README.md": "# card", "sub/x.safetensors": b"x"})
         yield running
 
@@ -114,12 +102,6 @@ def test_a_link_in_the_place_of_a_part_file_is_not_written_through(hub: Hub, tmp
     fetch(source(hub), model(hub), tmp_path / "m", DownloadOptions())
     assert whole(tmp_path / "m")
     assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_stamps_of_verified_files_that_the_hub_offers_are_not_taken(hub: Hub, tmp_path: Path) -> None:
-    hub.add("o/forged", {"config.json": "{}", SHARD: WEIGHTS, ".dflash-verified.json": '{"config.json": [2, 0, null]}'})
-    there = resolve(source(hub), "o/forged", None)
-    assert {file.path for file in needed(there.files, "target")} == {"config.json", SHARD}
 
 
 FAULTS: dict[str, tuple[list[Fault], float]] = {
@@ -194,8 +176,26 @@ def test_an_interrupted_slow_download_keeps_its_bytes(hub: Hub, tmp_path: Path) 
     hub.forget()
     fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
     assert whole(tmp_path / "m")
-    # less than is written at once had arrived
     assert hub.sent(SHARD) < SIZE - 200_000
+
+
+def test_several_files_are_fetched_at_once(hub: Hub, tmp_path: Path) -> None:
+    shards = {f"model-0000{number}-of-00003.safetensors": WEIGHTS for number in (1, 2, 3)}
+    hub.add("o/shards", shards)
+    hub.faults("o/shards/*", Halt(1000), Halt(1000), Halt(1000))
+    there = resolve(source(hub), "o/shards", None)
+
+    def heal() -> None:
+        # each has begun, and none can end
+        assert wait_until(lambda: all(hub.sent(f"o/shards/{name}") == 1000 for name in shards), 60)
+        hub.heal()
+
+    thread = Thread(target=heal)
+    thread.start()
+    fetch(source(hub), LockedModel(there.repo, there.commit, there.files), tmp_path / "m", DownloadOptions())
+    thread.join()
+    # one connection a file
+    assert len(hub.requests("o/shards/*", stage="body")) == 3
 
 
 def test_bytes_that_are_wrong_every_time_are_never_taken(hub: Hub, tmp_path: Path) -> None:
@@ -223,31 +223,6 @@ def test_a_download_that_fails_leaves_no_file_open(
     assert open_files(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("access", "token", "error"),
-    [
-        ("gated", "", RepositoryGated),
-        ("gated", "hf_other", RepositoryGated),
-        ("private", "", RepositoryMissing),
-        ("public", "hf_stale", TokenRefused),
-    ],
-)
-def test_access_has_its_own_errors(
-    hub: Hub, tmp_path: Path, access: Access, token: str, error: type[DeployError]
-) -> None:
-    hub.add("o/closed", {"config.json": "{}", SHARD: WEIGHTS}, access=access, readers=frozenset({"reader"}))
-
-    def bring() -> None:
-        there = resolve(source(hub, token), "o/closed", None)
-        wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
-        fetch(source(hub, token), wanted, tmp_path / "m", DownloadOptions())
-
-    with pytest.raises(error) as refused:
-        bring()
-    assert refused.value.hint
-    assert not token or token not in refused.value.message + refused.value.hint
-
-
 def test_the_token_stays_at_the_hub(hub: Hub, tmp_path: Path) -> None:
     fetch(source(hub, "hf_reader"), model(hub, "hf_reader"), tmp_path / "m", DownloadOptions())
     assert any(seen.authorised for seen in hub.requests(SHARD))
@@ -267,23 +242,10 @@ def test_too_small_a_disk_is_refused_before_the_first_byte(
 @given(cuts=st.lists(st.integers(1, SIZE), max_size=4))
 def test_from_any_byte_on_it_is_the_same_file(cuts: list[int], tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("resume")
-    with Hub() as running:
+    with pytest.MonkeyPatch.context() as patch, Hub() as running:
+        patch.setattr(asking, "FIRST_PAUSE", 0.02)
         running.add("o/target", {"config.json": "{}", SHARD: WEIGHTS})
         running.faults(SHARD, *(Cut(cut) for cut in cuts))
         fetch(source(running), model(running), directory, DownloadOptions())
         assert whole(directory)
         assert running.sent(SHARD) <= 1.05 * SIZE
-
-
-def test_a_large_file_cut_at_random_twenty_times(hub: Hub, tmp_path: Path) -> None:
-    large = Generated(2_000_000_000, seed=3)
-    hub.add("o/large", {"config.json": "{}", SHARD: large})
-    chance = random.Random(20)
-    hub.faults(f"o/large/{SHARD}", *(Cut(chance.randrange(1, 90_000_000)) for _ in range(20)))
-    there = resolve(source(hub), "o/large", None)
-    wanted = LockedModel(there.repo, there.commit, needed(there.files, "target"))
-    fetch(source(hub), wanted, tmp_path / "m", DownloadOptions())
-    # a file that is there was held against its sha256
-    assert missing_files(tmp_path / "m", wanted) == ()
-    assert (tmp_path / "m" / SHARD).stat().st_size == large.size
-    assert hub.sent(f"o/large/{SHARD}") < 1.05 * large.size

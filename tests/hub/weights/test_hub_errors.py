@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-import httpx
 import pytest
 
 from dflash_deploy.doctor import network
@@ -27,7 +26,7 @@ from dflash_deploy.weights import download as transfer
 from dflash_deploy.weights import hub as asking
 from dflash_deploy.weights.download import DownloadOptions
 from dflash_deploy.weights.fetch import fetch
-from dflash_deploy.weights.hub import Source, resolve, unreachable
+from dflash_deploy.weights.hub import Source, resolve
 from dflash_deploy.weights.lock import LockedModel
 from tests.support.box import CONFIG, DRAFTER, DRAFTS, TARGET, Box
 from tests.support.cli import dflash, edit_env
@@ -209,7 +208,7 @@ def test_a_mirror_that_redirects_is_not_the_host_that_cannot_be_reached(hub: Hub
         hub.faults(f"/api/models/{REPO}", moved, stage="api", method="*", forever=True)
         said = told(hub.endpoint, HubUnreachable, token)
         assert f"http://{host}, where {hub.endpoint} redirects, cannot be reached" in said
-        assert f"this network must reach {host.partition(':')[0]} too" in said
+        assert f"check that this network reaches {host.partition(':')[0]}" in said
 
 
 @pytest.mark.parametrize("status", [401, 403])
@@ -261,7 +260,7 @@ def test_a_certificate_of_a_proxy_is_named_with_the_variable_for_it(
     said = told(untrusted, HubUnreachable)
     assert "self-signed certificate" in said
     assert "set SSL_CERT_FILE" in said
-    assert "check the clock too" in said
+    assert "check the clock" in said
     hub.faults(
         f"/api/models/{REPO}", Answer(308, {"Location": f"{untrusted}/x"}), stage="api", method="*", forever=True
     )
@@ -275,11 +274,6 @@ def test_a_certificate_of_a_proxy_is_named_with_the_variable_for_it(
     # the hint is right
     assert "has no o/target" in told(untrusted, RepositoryMissing)
     assert "not valid for '127.0.0.1'" in told(untrusted.replace("localhost", "127.0.0.1"), HubUnreachable)
-
-
-def test_an_expired_certificate_points_at_the_clock() -> None:
-    problem = httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired")
-    assert "check the clock" in unreachable(problem, Source.of(Secret(""))).hint
 
 
 def stalled(hub: Hub, token: str = "") -> str:

@@ -12,16 +12,15 @@ internal. Two HTTP servers run while the block does: the Hub, and the host that 
 
 What it imitates, and from where that is known:
 
-- The API of models and data sets: `/api/models/NAME` with `revision`, `tree` (in pages), `refs`, `paths-info`,
-  `auth-check`, and `/api/whoami-v2`. As `huggingface_hub` reads it (`hf_api.py`); tests/hub/weights/test_hub_client.py
-  runs the installed client against it.
+- The API of models: `/api/models/NAME` with `revision` and `tree`. As `huggingface_hub` reads it (`hf_api.py`);
+  tests/hub/weights/test_hub_client.py runs the installed client against it.
 - Files: `/NAME/resolve/REVISION/PATH`, small ones from the Hub, large ones by a redirect to a signed address of
   another host, with the headers that `huggingface_hub/file_download.py` reads: X-Repo-Commit, X-Linked-Etag,
   X-Linked-Size, Accept-Ranges.
 - Refusals: status, X-Error-Code and the words, recorded from huggingface.co without a token (`_access.py`).
 - Rate limits: the `RateLimit` header of huggingface.co, as `huggingface_hub/utils/_http.py` parses it.
 
-It does not imitate uploads, web pages, or Xet storage beyond the field of a tree that offers it.
+It does not imitate uploads, web pages, or Xet storage.
 """
 
 from tests.support.hub._content import Generated, Held, OnDisk, read, sha256_of

@@ -5,14 +5,14 @@ import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import socket
 from typing import Any, Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 from tests.support.hub._delivery import Delivery, deliver, replaced
 from tests.support.hub._ledger import Seen, Site
 from tests.support.hub._routes import Asked, file_of, on_cdn, on_hub
 from tests.support.hub._state import State
 from tests.support.hub._wire import Wire
-from tests.support.hub.faults import Fault, Wait
+from tests.support.hub.faults import Fault
 
 
 class Server(ThreadingHTTPServer):
@@ -77,17 +77,12 @@ class Handler(BaseHTTPRequestHandler):
         """Serve the head alone."""
         self._serve()
 
-    def do_POST(self) -> None:
-        """Serve the API."""
-        self._serve()
-
     def log_message(self, *_: object) -> None:
         """Say nothing: tests ask the ledger."""
 
     def _serve(self) -> None:
         state = self.server.state
         url = urlsplit(self.path)
-        form = parse_qs(self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode())
         token = self._token()
         account = state.accounts.get(token or "")
         known: Literal["none", "known", "stale"] = "none" if token is None else "known" if account else "stale"
@@ -100,14 +95,12 @@ class Handler(BaseHTTPRequestHandler):
             authorised="Authorization" in self.headers,
             account=account,
         )
-        asked = Asked(url.path, url.query, account, known, form)
+        asked = Asked(url.path, url.query, account, known)
         reply = on_hub(state, asked) if self.server.site == "hub" else on_cdn(state, asked)
         seen.stage, seen.file = reply.stage, reply.file or file_of(url.path)
         with state.lock:
             state.seen.append(seen)
         faults = state.faults_of(seen)
-        for pause in (state.latency, *(fault.seconds for fault in faults if isinstance(fault, Wait))):
-            state.wait(pause)
         delivery = deliver(replaced(reply, faults, self.path), seen.range, seen.if_range, faults)
         seen.status = delivery.status
         self._head(delivery)
@@ -139,6 +132,5 @@ class Handler(BaseHTTPRequestHandler):
         def count(taken: int) -> None:
             seen.sent += taken
 
-        slow = state.rate if seen.stage == "body" else None
-        if not Wire(self.connection, delivery, state.wait, state.until_healed, count).send(faults, slow):
+        if not Wire(self.connection, delivery, state.wait, state.until_healed, count).send(faults):
             self.close_connection = True

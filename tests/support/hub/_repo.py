@@ -81,8 +81,7 @@ class Repository:
     """A model repository.
 
     `access` is what the hub knows: `gated` lists its files to everybody and gives them to the `readers` only; `private`
-    does not exist for anybody else. `xet` announces the chunk store beside the plain download, which only stands for
-    its headers: nobody serves it here.
+    does not exist for anybody else.
     """
 
     name: str
@@ -90,7 +89,6 @@ class Repository:
     commits: Mapping[str, Commit]
     access: Literal["public", "gated", "private"] = "public"
     readers: frozenset[str] = field(default_factory=frozenset)
-    xet: bool = False
 
     @classmethod
     def of(
@@ -100,11 +98,10 @@ class Repository:
         *,
         access: Literal["public", "gated", "private"] = "public",
         readers: frozenset[str] = frozenset(),
-        xet: bool = False,
     ) -> "Repository":
         """A repository with one commit on `main`."""
         first = Commit.of(name, _stored(sources))
-        return cls(name, {"main": first.id}, {first.id: first}, access, readers, xet)
+        return cls(name, {"main": first.id}, {first.id: first}, access, readers)
 
     @property
     def key(self) -> str:
@@ -120,11 +117,10 @@ class Repository:
         """The commit of a branch, a tag or a full id; None where there is none."""
         return self.commits.get(self.branches.get(revision, revision))
 
-    def with_commit(self, sources: Sources, branch: str = "main") -> "Repository":
+    def with_commit(self, sources: Sources) -> "Repository":
         """The repository after a commit that changes or adds these files. Older commits stay readable by their ids."""
-        parent = self.commit(branch) or self.head
-        made = Commit.of(self.name, {**parent.files, **_stored(sources)}, parent.id)
-        return replace(self, branches={**self.branches, branch: made.id}, commits={**self.commits, made.id: made})
+        made = Commit.of(self.name, {**self.head.files, **_stored(sources)}, self.head.id)
+        return replace(self, branches={"main": made.id}, commits={**self.commits, made.id: made})
 
 
 def _stored(sources: Sources) -> dict[str, StoredFile]:

@@ -1,8 +1,7 @@
 """From a request to its reply: which document, which file, which refusal."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import parse_qs, quote, unquote
 
@@ -17,7 +16,7 @@ _CACHE = re.compile(r"/api/resolve-cache/(?:models|datasets)/(?P<repo>[^/]+/[^/]
 _RESOLVE = re.compile(r"/(?:datasets/)?(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 _MODEL = re.compile(
     r"/api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)"
-    r"(?:/(?P<verb>revision|tree|refs|auth-check|paths-info)(?:/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?)?"
+    r"(?:/(?P<verb>revision|tree)(?:/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?)?"
 )
 _HOP = re.compile(r"/hop/(?P<left>\d+)")
 
@@ -30,12 +29,6 @@ class Asked:
     query: str = ""
     account: str | None = None
     token: Literal["none", "known", "stale"] = "none"
-    form: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @property
-    def target(self) -> str:
-        """Path and query."""
-        return f"{self.path}?{self.query}" if self.query else self.path
 
     def option(self, name: str) -> str:
         """The value of a query parameter, or nothing."""
@@ -50,8 +43,6 @@ def on_hub(state: State, asked: Asked) -> Reply:
     """The reply of the hub itself."""
     if hop := _HOP.fullmatch(asked.path):
         return _hop(asked, int(hop["left"]))
-    if asked.path == "/api/whoami-v2":
-        return _whoami(asked)
     if asked.path == "/api/models":
         base = asked.option("filter").removeprefix("base_model:")
         there = (one for one in state.repositories.values() if documents.card(one.head).get("base_model") == base)
@@ -78,8 +69,6 @@ def on_cdn(state: State, asked: Asked) -> Reply:
         return Reply("body", 403, {"Content-Type": "application/xml"})
     link = state.links[int(number)]
     name = f"{link.repository.name}/{link.file.path}"
-    if int(number) < state.expired:
-        return Reply("body", 403, {"Content-Type": "application/xml"}, file=name)
     base = link.file.path.rsplit("/", 1)[-1]
     headers = {
         "Content-Type": "application/octet-stream",
@@ -95,21 +84,11 @@ def _hop(asked: Asked, left: int) -> Reply:
     return redirect("redirect", 302, to if left <= 1 else f"/hop/{left - 1}?to={quote(to, safe='')}")
 
 
-def _whoami(asked: Asked) -> Reply:
-    if asked.token == "stale":
-        return stale_token("api")
-    if asked.account is None:
-        return refusal("api", 401, "Invalid username or password.")
-    return document(documents.whoami(asked.account))
-
-
 def _open(state: State, asked: Asked, found: re.Match[str], stage: Stage) -> tuple[Repository, Commit] | Reply:
     """The repository and the commit that a path names, or why they are refused."""
     if asked.token == "stale":
         return stale_token(stage)
     name = found["repo"]
-    if name in state.moved:
-        return redirect(stage, 307, asked.target.replace(f"/{name}", f"/{state.moved[name]}", 1))
     repository = state.repositories.get(name)
     refused = refuse_repository(repository, asked.account, stage, bare=state.bare_401)
     if refused is not None or repository is None:
@@ -126,29 +105,9 @@ def _model(state: State, asked: Asked, found: re.Match[str]) -> Reply:
     if isinstance(opened, Reply):
         return opened
     repository, commit = opened
-    match found["verb"]:
-        case "refs":
-            return document(documents.refs(repository))
-        case "auth-check":
-            return refuse_files(repository, asked.account, "api") or document({})
-        case "paths-info":
-            return document(documents.paths_info(repository, commit, asked.form.get("paths", ())))
-        case "tree":
-            return _tree(state, asked, repository, commit, unquote(found["path"] or ""))
-        case _:
-            return document(documents.model_info(repository, commit, blobs=asked.flag("blobs")))
-
-
-def _tree(state: State, asked: Asked, repository: Repository, commit: Commit, folder: str) -> Reply:
-    entries = documents.tree(repository, commit, folder, recursive=asked.flag("recursive"))
-    if folder and not entries:
-        return refusal("api", 404, f"{folder} does not exist on {commit.id}", "EntryNotFound", commit=commit.id)
-    start = int(asked.option("cursor") or 0)
-    page = entries[start : start + state.page]
-    if start + state.page >= len(entries):
-        return document(page)
-    further = f"{state.hub}{asked.path}?recursive={asked.flag('recursive')}&cursor={start + state.page}"
-    return document(page, Link=f'<{further}>; rel="next"')
+    if found["verb"] == "tree":
+        return document(documents.tree(commit))
+    return document(documents.model_info(repository, commit, blobs=asked.flag("blobs")))
 
 
 def _file(
@@ -183,9 +142,6 @@ def _resolve(state: State, asked: Asked, found: re.Match[str]) -> Reply:
         "X_Linked_ETag": f'"{file.etag}"',
         "Accept_Ranges": "bytes",
     }
-    if repository.xet:
-        headers["X_Xet_Hash"] = file.xet_hash
-        headers["Link"] = f'<{state.hub}/api/models/{repository.name}/xet-read-token/{commit.id}>; rel="xet-auth"'
     return redirect("resolve", 302, state.sign(repository, file), file=name, **headers)
 
 

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
@@ -16,22 +15,14 @@ from tests.support.hub.faults import Fault
 class Hub:
     """A hub that the real client talks to through HF_ENDPOINT.
 
-    `accounts` maps tokens to names; any other token is stale. `latency` is added to each answer, `rate` limits each
-    body in bytes a second, `page` is how many entries one page of a tree holds. `bare_401` leaves out the error code
-    that the real hub leaves out as well (see `_access.py`). `address` is where both servers listen.
+    `accounts` maps tokens to names; any other token is stale. `bare_401` leaves out the error code that the real hub
+    leaves out as well (see `_access.py`). `address` is where both servers listen.
     """
 
     def __init__(
-        self,
-        *,
-        accounts: dict[str, str] | None = None,
-        latency: float = 0.0,
-        rate: float | None = None,
-        page: int = 1000,
-        bare_401: bool = False,
-        address: str = "127.0.0.1",
+        self, *, accounts: dict[str, str] | None = None, bare_401: bool = False, address: str = "127.0.0.1"
     ) -> None:
-        self._state = State(latency, rate, page, bare_401, accounts=dict(accounts or {}))
+        self._state = State(bare_401, accounts=dict(accounts or {}))
         self._servers = (Server("hub", self._state, address), Server("cdn", self._state, address))
         self._state.hub, self._state.cdn = (server.endpoint for server in self._servers)
         self._threads = [
@@ -73,33 +64,17 @@ class Hub:
         *,
         access: Literal["public", "gated", "private"] = "public",
         readers: frozenset[str] = frozenset(),
-        xet: bool = False,
     ) -> Repository:
         """Put up a repository, with one commit on `main`. Its large files are hashed here, at about 1.3 GB/s."""
-        repository = Repository.of(name, files, access=access, readers=readers, xet=xet)
+        repository = Repository.of(name, files, access=access, readers=readers)
         self._state.repositories[name] = repository
-        self._state.moved.pop(name, None)
         return repository
 
-    def publish(self, name: str, files: Sources, branch: str = "main") -> Commit:
-        """Commit changed files. A branch that is new begins at `main`."""
-        repository = self._state.repositories[name].with_commit(files, branch)
+    def publish(self, name: str, files: Sources) -> Commit:
+        """Commit changed files on `main`."""
+        repository = self._state.repositories[name].with_commit(files)
         self._state.repositories[name] = repository
-        return repository.commits[repository.branches[branch]]
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a repository another name. The old one redirects, in the API and for files."""
-        repository = self._state.repositories.pop(old)
-        self._state.repositories[new] = replace(repository, name=new)
-        self._state.moved[old] = new
-
-    def remove(self, name: str) -> None:
-        """Take a repository down."""
-        del self._state.repositories[name]
-
-    def expire_links(self) -> None:
-        """Let the signed addresses that were given out so far run out."""
-        self._state.expired = len(self._state.links)
+        return repository.head
 
     def faults(
         self,

@@ -42,20 +42,14 @@ class Link:
 class State:
     """Repositories, accounts, rules and the ledger. `lock` guards all that changes while the servers run."""
 
-    latency: float
-    rate: float | None
-    page: int
     bare_401: bool
     hub: str = ""
     cdn: str = ""
     repositories: dict[str, Repository] = field(default_factory=dict)
-    moved: dict[str, str] = field(default_factory=dict)
     accounts: dict[str, str] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
-    expired: int = 0
-    """Links with a smaller number are refused."""
     crashes: list[BaseException] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -32,10 +32,10 @@ class Wire:
         self._count = count
         self._rate: float | None = None
 
-    def send(self, faults: Sequence[Fault], rate: float | None = None) -> bool:
+    def send(self, faults: Sequence[Fault]) -> bool:
         """Send the body; False where the connection is at its end after it."""
         drips = [fault.rate for fault in faults if isinstance(fault, Drip)]
-        self._rate = min(drips, default=rate)
+        self._rate = min(drips, default=None)
         at = start = self._delivery.start
         marks = [fault for fault in faults if isinstance(fault, (Cut, Reset, Stall, Halt))]
         for mark in sorted(marks, key=lambda mark: mark.after):

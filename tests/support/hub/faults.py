@@ -1,7 +1,7 @@
 """What may go wrong with one answer. Pure values; `_handler.py` and `_wire.py` carry them out.
 
     * Fault
-      + Before    instead of the answer: Answer, Page, Redirects, Wait
+      + Before    instead of the answer: Answer, Page, Redirects
       + Heading   in its head: WholeBody, Unsatisfiable, Republished, Shifted, NoLength, Gzipped
       + Body      in its body: Cut, Reset, Stall, Halt, Drip, Flip
 
@@ -41,13 +41,6 @@ class Redirects(Fault):
     """A chain of so many redirects before the file. Clients of the hub give up at 20."""
 
     hops: int = 3
-
-
-@dataclass(frozen=True)
-class Wait(Fault):
-    """Silence for so many seconds before the first byte of the head."""
-
-    seconds: float
 
 
 @dataclass(frozen=True)

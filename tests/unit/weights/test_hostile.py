@@ -19,7 +19,7 @@ from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.check import check_weights
 from dflash_deploy.weights.checkpoints import read_checkpoints
-from dflash_deploy.weights.download import open_progress
+from dflash_deploy.weights.download import resumed
 from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.gguf import HeaderEnds, NotGguf, parse_header, read_header
 from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, parse_lock, read_lock, write_lock
@@ -86,24 +86,13 @@ def test_any_text_is_a_lock_or_invalid(content: bytes | str) -> None:
         assert isinstance(parse_lock(content), Lock)
 
 
-RECORD: dict[str, object] = {"size": 100, "identity": "a" * 64, "etag": "e", "spans": [[0, 60, 100]]}
-
-SPANS: list[object] = [
-    [[0, 60]],
-    [[0, "60", 100]],
-    [[0, 1e300, 100]],
-    [[0, 2**70, 100]],
-    [[-5, 60, 100]],
-    [[0, 0, 0]] * 5000,
-    {},
-]
+RECORD: dict[str, object] = {"size": 100, "identity": "a" * 64, "etag": "e"}
 
 
 @pytest.mark.parametrize(
     "content",
     [
         *JSON_DAMAGE.values(),
-        *(json.dumps(RECORD | {"spans": spans}).encode() for spans in SPANS),
         json.dumps(RECORD | {"etag": None}).encode(),
         json.dumps(RECORD | {"size": "100"}).encode(),
     ],
@@ -113,9 +102,9 @@ def test_a_damaged_record_of_a_download_begins_again(tmp_path: Path, content: by
     part.write_bytes(b"x" * 60)
     file = LockedFile("x", 100, "a" * 64)
     record.write_text(json.dumps(RECORD))
-    assert open_progress(record, part, file).done == 60
+    assert resumed(tmp_path, file) == (60, "e")
     record.write_bytes(content)
-    assert open_progress(record, part, file).done == 0
+    assert resumed(tmp_path, file) == (0, "")
 
 
 @pytest.mark.parametrize(

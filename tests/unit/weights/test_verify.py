@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from dflash_deploy.errors import LockRefused
 from dflash_deploy.weights.check import problem_of
-from dflash_deploy.weights.download import Span, open_progress
+from dflash_deploy.weights.download import part_files, resumed
 from dflash_deploy.weights.lock import (
     Lock,
     LockedFile,
@@ -113,16 +114,15 @@ def test_what_an_engine_needs_of_a_repository() -> None:
     assert {file.path for file in needed(files, "target", ("x.gguf", ""))} == {"x.gguf"}
 
 
-def test_progress_of_another_file_or_of_lost_bytes_does_not_count(tmp_path: Path) -> None:
-    part, state = tmp_path / "x.part", tmp_path / "x.json"
-    part.write_bytes(b"x" * 60)
+def test_bytes_of_another_file_do_not_count(tmp_path: Path) -> None:
     file = locked(WHOLE)
-    progress = open_progress(state, part, file)
-    progress.spans = [Span(0, 50, file.size)]
-    progress.save()
-    assert open_progress(state, part, file).done == 50
-    assert open_progress(state, part, locked(WHOLE + b"!")).done == 0
-    part.write_bytes(b"x" * 10)
-    assert open_progress(state, part, file).done == 0
-    state.write_text("{")
-    assert open_progress(state, part, file).done == 0
+    state, part = part_files(tmp_path, file)
+    part.write_bytes(b"x" * 60)
+    state.write_text(json.dumps({"size": file.size, "identity": file.sha256, "etag": "e"}))
+    assert resumed(tmp_path, file) == (60, "e")
+    assert resumed(tmp_path, replace(file, size=file.size + 1)) == (0, "")
+    assert resumed(tmp_path, replace(file, sha256="b" * 64)) == (0, "")
+    part.write_bytes(b"x" * (file.size + 1))
+    assert resumed(tmp_path, file) == (0, "")
+    part.unlink()
+    assert resumed(tmp_path, file) == (0, "")
