@@ -222,4 +222,4 @@ kills: $(READY)
 	$(BIN)/python -m tools.kills
 
 clean:
-	rm -rf $(VENV) .cache dist build site
+	rm -rf .venv .venv-test .venv-llamacpp .cache dist build site
