@@ -8,11 +8,16 @@ _FLEET = "`fleet up --file FILE` runs the program that is installed on each host
 _DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
+_AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
 
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
     "bench --trace": "aiperf and guidellm replay traces; docs/how-to/plan-capacity.md",
     "bench --share": "`make proof SHARE=FILE` writes what can be published; docs/how-to/report-a-failure.md",
+    "bench --agents": _AGENTS,
+    "bench --turns": _AGENTS,
+    "bench --warmup": "leave it out: each client sends one request before a measurement",
+    "bench --patience": "leave it out: a restart fails after the usual time without progress",
     "export": "a deployment is a plain Compose project: copy its directory; docs/how-to/move-offline.md",
     "init --replicas": _DP,
     "plan --replicas": _DP,
@@ -22,10 +27,16 @@ GONE: Mapping[str, str] = {
     "test --replica": _ONE,
     "bench --replica": _ONE,
     "models update": "install a newer dflash-deploy, then run `upgrade`; `models add` takes further models",
+    "models use --dry-run": "leave it out: the command shows what changes, and asks",
+    "models use --patience": "leave it out: the limit is 15 minutes without a sign of progress",
+    "upgrade --dry-run": "`upgrade --check` shows what would change",
+    "upgrade --engine": "`init --force --engine NAME` writes all settings again",
+    "upgrade --model": "`models use NAME` serves another model",
+    "upgrade --patience": "leave it out: the limit is 15 minutes without a sign of progress",
+    "upgrade --recipe": "`init --force --recipe NAME` writes all settings again",
     "monitor status": "open Prometheus or Alertmanager, whose addresses `monitor up` prints",
     "monitor test": "open Alertmanager, whose address `monitor up` prints",
-    "monitor silence": "open Alertmanager, whose address `monitor up` prints",
-    "monitor export": "copy the folder monitoring/, which is a Compose project",
+    "monitor export": "copy .dflash/monitor, the Compose project that `monitor up` writes",
     "plan --as": "`plan --json` has the engine's command; docs/how-to/run-unattended.md",
     "run --as": "docs/how-to/run-unattended.md has a systemd unit and an entry of llama-swap",
     "pull --to": "copy the weights with `rsync` or `hf download`; docs/how-to/move-offline.md",

@@ -46,8 +46,8 @@ Requests = Annotated[
 ]
 Repeats = Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")]
 RepeatsForMedian = Annotated[int, typer.Option(min=1, help="Repeats of each measurement; the median counts.")]
-Warmup = Annotated[
-    int | None, typer.Option(min=0, help="Requests before each measurement; else as many as the concurrency.")
+Context = Annotated[
+    int, typer.Option(min=0, help="Tokens of a conversation before each prompt; agents grow to them. [default: 0]")
 ]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")]
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")]

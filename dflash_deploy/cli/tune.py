@@ -11,6 +11,7 @@ import typer
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import (
     HERE,
+    Context,
     Directory,
     Json,
     MaxTokens,
@@ -46,7 +47,6 @@ Heads = Annotated[
     str, typer.Option(help="Draft tokens to measure with the target's MTP head, or `off`; else 2 if it has one.")
 ]
 Schedule = Annotated[bool, typer.Option(help="Propose fewer draft tokens at higher concurrency, if the engine can.")]
-Context = Annotated[int, typer.Option(min=0, help="Tokens of a conversation before each prompt.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for each restart.")]

@@ -1,8 +1,7 @@
 """`status`: whether an engine really answers, now, again and again, and in the past.
 
 For a deployment, it also reports why the engine does not answer. `--url` checks any endpoint, and `--watch` takes
-readings of an engine, one after the other. `--since` returns what happened to a deployment, from its journal and, if it
-is monitored, from its alerts.
+readings of an engine, one after the other. `--since` returns what happened to a deployment, from its journal.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.front import seen_workers
 from dflash_deploy.deployment.journal import Happened, events
-from dflash_deploy.deployment.upgrading import differences, unfinished_upgrade
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from dflash_deploy.document import Documented, Keywords
 from dflash_deploy.errors import FileRefused
@@ -32,7 +30,6 @@ from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.registry import features
 from dflash_deploy.runtime.protocol import EngineState, Runtime
 from dflash_deploy.runtime.select import domain_door, door_before, runtime_for, several_runtime
 from dflash_deploy.serve.gateway.keys import LIVENESS
@@ -121,7 +118,7 @@ class Status:
 
     `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
     run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
-    `uncertified` says why the door has no valid certificate, `upgrade` how far an upgrade is that has not ended.
+    `uncertified` says why the door has no valid certificate.
     `endpoint` is empty if another machine answers requests.
     """
 
@@ -139,7 +136,6 @@ class Status:
     router: EngineState | None = None
     door: EngineState | None = None
     uncertified: str = ""
-    upgrade: str = ""
 
     @property
     def gpu_memory(self) -> str | None:
@@ -166,8 +162,6 @@ class Status:
             data |= asdict(self.ending)
         if self.restored:
             data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
-        if self.upgrade:
-            data["upgrade"] = self.upgrade
         if self.router is not None:
             data["replicas"] = [member.document() for member in self.members]
             data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
@@ -209,18 +203,7 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
         router=several.router.state() if several else None,
         door=door.state() if door else None,
         uncertified=_uncertified(deployment, plan) if door and door.state().phase == "running" else "",
-        upgrade=_upgrade(deployment),
     )
-
-
-def _upgrade(deployment: Deployment) -> str:
-    """Which settings `.env` has in an upgrade that has not ended, and what the next one does; empty without one."""
-    state = unfinished_upgrade(deployment)
-    if state is None:
-        return ""
-    which = "old" if not differences(state, deployment, back=True) else "new"
-    ends = {"back": "goes back", "keep": "keeps them"}.get(state.step, "continues")
-    return f"not ended: .env has the {which} settings; `dflash-deploy upgrade` {ends}"
 
 
 def _uncertified(deployment: Deployment, plan: Plan) -> str:
@@ -406,7 +389,7 @@ class Event(Documented):
 
     at: datetime
     """When, in UTC."""
-    event: Annotated[str, Keywords(enum=[*get_args(Happened), "alert"])]
+    event: Annotated[str, Keywords(enum=[*get_args(Happened)])]
     """The kind of the event."""
     command: str
     """The command that did it; empty if no command did."""
@@ -422,8 +405,6 @@ class History(Documented):
     """The beginning of the time, in UTC."""
     events: Sequence[Event]
     """What happened, in order."""
-    alerts: bool
-    """Whether alerts are among it: Prometheus runs and answers."""
 
 
 def history(directory: Path, seconds: float) -> History:
@@ -435,10 +416,7 @@ def history(directory: Path, seconds: float) -> History:
         Event(datetime.fromisoformat(one.at), one.event, one.command, one.text)
         for one in events(deployment, since, _raised)
     )
-    seen = [feature.events(deployment, since, now) for feature in features() if feature.events]
-    fired = [Event(one.at, "alert", "", one.text) for more in seen for one in more or ()]
-    found = sorted([*journal, *fired], key=lambda one: one.at)
-    return History(since, found, any(more is not None for more in seen))
+    return History(since, sorted(journal, key=lambda one: one.at))
 
 
 def _raised(problem: FileRefused) -> None:

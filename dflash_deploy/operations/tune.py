@@ -18,10 +18,11 @@ from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.operations import bench
-from dflash_deploy.operations.bench import LIMITS, plain_speed
+from dflash_deploy.operations.bench import LIMITS
+from dflash_deploy.operations.figures import last_figures, plain_speed
 from dflash_deploy.operations.plan import EVIDENCE, last_evidence
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
@@ -95,7 +96,7 @@ def _drafted_speed(deployment: Deployment) -> float:
 
     A step without drafts is faster than one that verifies some, so that the estimate of the time stays a limit.
     """
-    last = bench.last_figures(deployment)
+    last = last_figures(deployment)
     rows = last.rows if last else ()
     least = min((row.concurrency for row in rows), default=0)
     rates = [
@@ -144,7 +145,7 @@ def tune(
     own settings again. Call it from the main thread of a program. Raises EngineNotReady, BenchmarkMissed.
     """
     deployment = experiment.deployment
-    with engine_work(deployment, "tune", reporter, MEASURING):
+    with engine_work(deployment, "tune"):
         outcome = run(experiment, patience=patience, reporter=reporter)
         record(deployment, "measured", "tune", f"restarted the engine {len(outcome.starts)} times, then with .env")
     changes = changes_of(deployment, outcome.settings)

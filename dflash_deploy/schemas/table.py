@@ -9,14 +9,14 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
+from dflash_deploy.operations.bundle import IssueReport
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
-from dflash_deploy.operations.update import CatalogUpdated
-from dflash_deploy.operations.upgrade_plan import Upgraded
+from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
 from dflash_deploy.schemas import measuring, planning, running, tuning
 
@@ -27,7 +27,7 @@ PROGRESS = "progress"
 CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,), (ForeignPlan,)),
     "plan": CommandData((planning.PlanData,)),
-    "doctor": CommandData((Examined,)),
+    "doctor": CommandData((Examined, IssueReport)),
     "pull": CommandData(
         (
             pull.Pulled,
@@ -42,7 +42,7 @@ CORE: Mapping[str, CommandData] = {
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData, measuring.AgentsData)),
+    "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
@@ -57,7 +57,6 @@ CORE: Mapping[str, CommandData] = {
     "models show": CommandData((planning.ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
-    "models update": CommandData((CatalogUpdated,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),
     "keys add": CommandData((keys.KeyChange,)),

@@ -22,7 +22,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "render": (),
     "up": (),
     "restart": (),
-    "upgrade": ("--dry-run",),
+    "upgrade": ("--check",),
     "rollback": (),
     "run": ("--as", "systemd"),
     "test": (),
@@ -40,9 +40,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "profiles show": ("cpu",),
     "models list": ("--profile", "cpu"),
     "models show": ("tiny",),
-    "models use": ("tiny", "--dry-run"),
+    "models use": ("tiny",),
     "models add": (".",),
-    "models update": ("--revert", "--dry-run"),
     "models convert gguf": (".", "--target", "."),
     "fleet init": ("nvidia@localhost",),
     "fleet up": (),
@@ -65,14 +64,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "keys revoke": ("alice",),
     "keys list": (),
     "keys usage": (),
-    "export kubernetes": (),
-    "export compose": (),
-    "capacity": ("users=1,in=9,out=9,p95_ttft=1s",),
-    "monitor export": ("exported",),
     "monitor up": (),
     "monitor down": (),
-    "monitor status": (),
-    "monitor test": (),
 }
 """Every verb, with what it needs to do something where no engine runs."""
 
@@ -109,7 +102,6 @@ falls_everywhere(dflash_deploy.rules.table.plan_deployment)
 dflash_deploy.deployment.directory.Deployment.is_private = fall
 dflash_deploy.operations.keys.locked = fall
 dflash_deploy.operations.keys.Keys = fall
-falls_everywhere(dflash_deploy.features.monitoring.operations.address_of)
 falls_everywhere(dflash_deploy.features.monitoring.operations.monitoring_folder)
 """
 """Parts of the command fail for a reason nobody foresaw, whose words hold the key."""

@@ -23,7 +23,6 @@ COMMANDS = (
     ("connect",),
     ("keys", "list"),
     ("status",),
-    ("capacity", "users=20"),
     ("set", "--list"),
 )
 

@@ -17,11 +17,10 @@ ELSEWHERE = {
     "test": "tests/job/test_job.py",
     "bench --baseline": "tests/parsers/test_documents.py",
     "monitor up": "tests/docker/test_monitor.py",
-    "monitor status": "tests/docker/test_monitor.py",
 }
 """Commands that need Docker or minutes, and the tests that run them."""
 
-PLANS = {"init", "plan", "capacity"}
+PLANS = {"init", "plan"}
 """Commands for the reader's own machine, which need no engine."""
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.operations.bench import DESCRIBING
+from dflash_deploy.operations.figures import DESCRIBING
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 

@@ -9,7 +9,6 @@ from dflash_deploy.cli.shown import About
 READING = {
     "ask",
     "bench",
-    "capacity",
     "chat",
     "connect",
     "doctor",
@@ -25,8 +24,6 @@ READING = {
     "logs",
     "models list",
     "models show",
-    "monitor status",
-    "monitor test",
     "open",
     "plan",
     "profiles list",
