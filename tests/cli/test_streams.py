@@ -11,6 +11,8 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m dflash_deploy"
 
 

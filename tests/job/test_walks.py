@@ -7,6 +7,8 @@ import pytest
 from tests.support import documents
 from tests.support.cli import dflash
 
+pytestmark = pytest.mark.slow
+
 READERS = {"first-box": "dgx-spark", "coding-assistant": "rtx-3090", "team": "h100"}
 """Each tutorial, and the profile of its reader: in the first one only the profile's name changes for another box."""
 
