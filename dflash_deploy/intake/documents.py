@@ -143,43 +143,6 @@ class KeptUpdates(RootModel[Annotated[list[KeptUpdate], Field(min_length=1, max_
     model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
-class TunePoint(Document):
-    """One measurement of `tune`."""
-
-    tokens_per_s: Annotated[float, Field(ge=0, lt=1e9)]
-    streams: Annotated[int, Field(ge=1, lt=2**31)]
-    draft_tokens: Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class TuneConditions(Document):
-    """What was measured by `tune`: the pair, when, and the seconds of each start of the engine."""
-
-    pair: Annotated[str, Field(max_length=200)] = ""
-    at: Annotated[str, Field(max_length=40)] = ""
-    seconds_of_starts: Annotated[list[Seconds], Field(max_length=10_000)]
-
-
-class TuneHead(Document):
-    """The MTP head beside the drafter, in words."""
-
-    better: bool
-    sentence: Annotated[str, Field(max_length=400)]
-
-
-class TuneData(Document):
-    """The figures of a run of `tune` that the next one and `plan` read."""
-
-    measured: TuneConditions
-    points: Annotated[list[TunePoint], Field(max_length=10_000)]
-    head: TuneHead | None = None
-
-
-class TuneEvidence(Document):
-    """`.dflash/tune.json`: the figures that the last run of `tune` decided on."""
-
-    data: TuneData
-
-
 Milliseconds = Annotated[float, Field(ge=0, lt=1e12)]
 
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
@@ -216,7 +179,6 @@ class BenchConditions(Document):
     at: Annotated[str, Field(max_length=40)]
     settings: Annotated[dict[Name, Name], Field(max_length=1000)]
     baseline_url: Name = ""
-    cores: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class BenchRun(Document):
