@@ -15,7 +15,6 @@ from rich.table import Table
 
 from benchmarks import (
     attack,
-    capacity,
     command,
     downloads,
     drafter,
@@ -45,7 +44,6 @@ def main() -> None:
         "mixed": lambda: attack.mixed("llamacpp"),
         "mixed-vllm": lambda: attack.mixed("vllm"),
         "speed-model": speed_model.table,
-        "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),

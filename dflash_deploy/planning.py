@@ -70,9 +70,9 @@ def make_plan(
 
 
 def catalog_for(deployment: Deployment | None) -> Catalog:
-    """The catalog with the entries of a deployment: its own model, that of an upgrade, and those it was planned with.
+    """The catalog with the entries of a deployment: its own model, and those it was planned with.
 
-    Of the latter, entries of the catalog win. Raises CatalogRefused.
+    Of the latter, entries of the catalog win, except over what an upgrade tries. Raises CatalogRefused.
     """
     catalog = load_catalog()
     kept = planned_before(deployment) if deployment else None
@@ -80,14 +80,13 @@ def catalog_for(deployment: Deployment | None) -> Catalog:
         # one that this program cannot read is missing, as without it
         with suppress(ValidationError):
             catalog = catalog.with_release(EngineRelease.model_validate(kept.release))
+    if deployment and deployment.entry.is_file():
+        catalog = catalog.with_family(read_entry(deployment.entry, Family))
     if kept is not None:
         with suppress(ValidationError):
             family = Family.model_validate(kept.family)
-            if family.targets[0].name not in catalog.pairs:
+            if kept.before or family.targets[0].name not in catalog.pairs:
                 catalog = catalog.with_family(family)
-    for entry in (deployment.entry, deployment.next_entry) if deployment else ():
-        if entry.is_file():
-            catalog = catalog.with_family(read_entry(entry, Family))
     return catalog
 
 

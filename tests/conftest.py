@@ -2,7 +2,6 @@
 
 import os
 import signal
-import tempfile
 from typing import Any
 
 import pytest
@@ -42,9 +41,5 @@ def pytest_configure(config: pytest.Config) -> None:
     # a worker of pytest-xdist has them, and commands would take their pipes for a terminal of that width
     for name in ("COLUMNS", "LINES"):
         os.environ.pop(name, None)
-    # without the newer catalog of who runs them
-    place = tempfile.TemporaryDirectory(prefix="dflash-config-")
-    config.add_cleanup(place.cleanup)
-    os.environ["XDG_CONFIG_HOME"] = place.name
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

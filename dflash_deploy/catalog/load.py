@@ -23,7 +23,6 @@ from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, re
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.catalog.update import BACK, CatalogUpdate, stamp, update_in_use
 from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.parse import parse_packaged_yaml
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
     from dflash_deploy.catalog.log_signs import LogSign
     from dflash_deploy.catalog.releases import ReleaseOptions
-    from dflash_deploy.intake.documents import KeptUpdate
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -52,7 +50,7 @@ MOST_ALIKE = 5
 class Catalog:
     """All entries of the catalog, by name.
 
-    `own` is the directory of a custom catalog, `updated` the newer catalog that is in use.
+    `own` is the directory of a custom catalog.
     """
 
     profiles: Mapping[str, Profile]
@@ -61,7 +59,6 @@ class Catalog:
     speeds: tuple[PublishedSpeed, ...]
     phases: tuple[PhaseMark, ...]
     own: Path | None = None
-    updated: KeptUpdate | None = None
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
@@ -172,16 +169,16 @@ def nearest(name: str, known: Iterable[str], lists: str = "") -> str:
 
 
 def load_catalog() -> Catalog:
-    """The packaged catalog, extended by a newer one and by the directory in DFLASH_CATALOG.
+    """The packaged catalog, extended by the directory in DFLASH_CATALOG.
 
     Later entries replace those of the same name. Raises CatalogRefused with file and key if an entry is not valid.
     """
-    return _load(os.environ.get(OWN, ""), stamp())
+    return _load(os.environ.get(OWN, ""))
 
 
 def packaged_catalog() -> Catalog:
     """The packaged catalog, without any other entries."""
-    return _load("", None)
+    return _load("")
 
 
 @cache
@@ -191,32 +188,16 @@ def load_dialects() -> tuple[Dialect, ...]:
 
 
 @cache
-def _load(own: str, changed: object = None) -> Catalog:
-    """The catalog while the file with the updates does not change. A newer program ignores an update."""
-    newer = update_in_use() if changed else None
-    if newer is None or newer[1].outdated:
-        return build_catalog(own, None)
-    try:
-        return build_catalog(own, newer)
-    except CatalogRefused as problem:
-        # a custom catalog that is wrong by itself has its own error
-        _load(own, None)
-        raise CatalogRefused(f"the catalog of {newer[1].date}: {problem.message}", hint=BACK) from None
-
-
-def build_catalog(own: str, newer: tuple[KeptUpdate, CatalogUpdate] | None) -> Catalog:
-    """The packaged catalog with the entries of an update and of a custom catalog. Raises CatalogRefused."""
+def _load(own: str) -> Catalog:
+    """The packaged catalog with the entries of a custom catalog. Raises CatalogRefused."""
     packaged, root = resources.files(PACKAGED), _own_root(own) if own else None
     own_profiles = None if root is None else root / "profiles"
-    kept, update = newer or (None, CatalogUpdate.nothing())
-    place = Path(kept.place if kept else "")
-    read = read_extended(packaged / "profiles", own_profiles, Profile, update.profiles, place)
-    profiles = {entry.name: entry for entry in read}
-    families = {entry.name: entry for entry in _entries(packaged, root, "families", Family, update.families)}
-    engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease, update.engines)}
+    profiles = {entry.name: entry for entry in read_extended(packaged / "profiles", own_profiles, Profile)}
+    families = {entry.name: entry for entry in _entries(packaged, root, "families", Family)}
+    engines = {entry.name: entry for entry in _entries(packaged, root, "engines", EngineRelease)}
     pairs = {target.name: ModelPair(family, target) for family in families.values() for target in family.targets}
     speeds, phases = _rows(packaged, "speeds.yaml", PublishedSpeed), _rows(packaged, "phases.yaml", PhaseMark)
-    catalog = Catalog(profiles, pairs, engines, speeds, phases, root, kept)
+    catalog = Catalog(profiles, pairs, engines, speeds, phases, root)
     if root is not None and (root / FAILURES).exists():
         # an error in it is reported by every command
         _ = catalog.failures
@@ -247,10 +228,9 @@ def _own_root(own: str) -> Path:
     return root
 
 
-def _entries(packaged: Traversable, own: Path | None, folder: str, kind: type[T], updated: Iterable[T]) -> Iterator[T]:
+def _entries(packaged: Traversable, own: Path | None, folder: str, kind: type[T]) -> Iterator[T]:
     for file in packaged_files(packaged / folder):
         yield read_packaged(file, kind)
-    yield from updated
     if own is not None and (own / folder).is_dir():
         for path in own_files(own / folder):
             yield read_entry(path, kind)

@@ -6,7 +6,7 @@ All catalog files share these building blocks: entries that reject unknown keys,
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -96,36 +96,25 @@ def _validated(file: Path, document: Any, kind: type[T], refused: type[BadInput]
         raise refused(f"{shown(file)}: {_said(error)}", hint=_hint(error, kind) or example) from None
 
 
-def read_extended(
-    packaged: Traversable, own: Path | None, kind: type[T], updated: Iterable[Any] = (), place: Path = Path()
-) -> Iterator[T]:
+def read_extended(packaged: Traversable, own: Path | None, kind: type[T]) -> Iterator[T]:
     """The entries of a folder, the packaged ones first, each with what it takes from the entry that `extends` names.
 
-    `updated` are those of a newer catalog, `place` its file. An entry that extends its own name extends the one that it
-    replaces. Raises CatalogRefused for a file of a custom catalog that is not valid, and if an entry extends itself or
-    one that does not exist.
+    Raises CatalogRefused for a file of a custom catalog that is not valid, and if an entry extends itself or one that
+    does not exist. An entry that extends its own name extends the packaged entry of that name.
     """
     known = _by_name(map(_packaged, packaged_files(packaged)))
     for entry in known.values():
         yield kind.model_validate(_extended(entry, known, {}))
-    for whole in (newer := [*_wholes([(place, document) for document in updated], known)]):
-        yield _validated(place, whole, kind, CatalogRefused, EXAMPLE)
-    known |= _by_name(newer)
     if own is None or not own.is_dir():
         return
     read = [(file, _document(file, CatalogRefused, EXAMPLE)) for file in own_files(own)]
-    for (file, _), whole in zip(read, _wholes(read, known), strict=True):
-        yield _validated(file, whole, kind, CatalogRefused, EXAMPLE)
-
-
-def _wholes(read: Sequence[tuple[Path, Any]], known: Mapping[str, Any]) -> Iterator[Any]:
-    """Each document over those that it extends: others of the same catalog, or known ones. Raises CatalogRefused."""
     owned = _by_name(document for _, document in read)
     for file, document in read:
         try:
-            yield _extended(document, {**known, **owned}, known)
+            whole = _extended(document, {**known, **owned}, known)
         except Invalid as problem:
             raise CatalogRefused(f"{shown(file)} {problem}", hint=EXAMPLE) from None
+        yield _validated(file, whole, kind, CatalogRefused, EXAMPLE)
 
 
 def _by_name(documents: Iterable[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`models list`, `show`, `use`, `add`, `update`, `convert`: targets with their drafters, and what can serve them."""
+"""`models list`, `show`, `use`, `add`, `convert`: targets with their drafters, and what can serve them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ import typer
 
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import Drafter, Json, Profile, is_asked_on_terminal, size_of, sizes_of
+from dflash_deploy.cli.options import Drafter, Json, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
-from dflash_deploy.cli.upgrade import DryRun, Yes, models_use
-from dflash_deploy.errors import BadInput
+from dflash_deploy.cli.upgrade import models_use
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.models import ModelPair, Weights
     from dflash_deploy.operations.models import Models
-    from dflash_deploy.operations.update import CatalogUpdated
     from dflash_deploy.rules.table import Candidate
 
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, use, add, update, convert.",
+    help="Models with their drafters: list, show, use, add, convert.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
@@ -123,62 +121,6 @@ def models_add(
     return Report(added, (f"wrote    {added.file}", used))
 
 
-@command(changes=True, examples=("models update catalog.yaml --dry-run", "models update --revert"))
-def models_update(
-    place: Annotated[
-        str | None, typer.Argument(help="FILE.yaml, or URL#sha256=DIGEST.", metavar="PLACE", show_default=False)
-    ] = None,
-    revert: Annotated[bool, typer.Option("--revert", help="Go back to the catalog before.")] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> Report:
-    """Use a catalog that is newer than this program: models, drafters, engine releases, profiles with recipes.
-
-    It replaces entries of the program for this user, until a program with a newer catalog is installed.
-    """
-    from dflash_deploy.operations.update import revert_catalog, update_catalog
-
-    if revert == (place is not None):
-        raise BadInput("name a catalog, or --revert", hint="`dflash-deploy models update FILE.yaml --dry-run` shows it")
-    if not (yes or dry_run) and not is_asked_on_terminal():
-        raise BadInput("a question needs a terminal", hint="--yes updates without a question, --dry-run shows it")
-
-    def agree(found: CatalogUpdated) -> bool:
-        if not dry_run:
-            for line in _differences(found):
-                terminal().note(line)
-        return not dry_run and (yes or typer.confirm("Use this catalog?", err=True))
-
-    done = revert_catalog(agree=agree) if place is None else update_catalog(place, agree=agree)
-    return Report(done, _updated(done, dry_run))
-
-
-def _updated(done: CatalogUpdated, dry_run: bool) -> tuple[str, ...]:
-    """What a dry run would do, or what was done."""
-    if dry_run:
-        return tuple(_differences(done))
-    said = {"current": "is in use already", "planned": "is not used: nothing changed", "kept": "is in use now"}
-    return (f"catalog  {_named(done)} {said[done.outcome]}",)
-
-
-def _named(catalog: CatalogUpdated) -> str:
-    return f"of {catalog.date}" if catalog.date else "of the program"
-
-
-def _differences(found: CatalogUpdated) -> Iterator[str]:
-    """The catalog with its digest, and what it changes."""
-    yield f"catalog  {_named(found)}  {found.digest} {found.place}".rstrip()
-    for row in found.changes:
-        where = f"{row.kind} {row.name}{f': {row.field}' if row.field else ''}"
-        if row.old and row.new:
-            yield f"changes  {where}: {row.old} -> {row.new}"
-        else:
-            yield f"{'adds   ' if row.new else 'removes'}  {where}: {row.new or row.old}"
-    if not found.changes:
-        yield "current  no entry differs from those in use"
-
-
 def _described(pair: ModelPair) -> Iterator[str]:
     family, shape = pair.family, pair.shape
     yield f"{pair.name}: {pair.title}"
@@ -215,7 +157,6 @@ models.command("list")(models_list)
 models.command("show")(models_show)
 models.command("use")(models_use)
 models.command("add")(models_add)
-models.command("update")(models_update)
 
 
 EXAMPLES = (

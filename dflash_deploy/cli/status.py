@@ -141,7 +141,6 @@ def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
         yield "failure", where_explained(ending.failure)
     if answered.rank is not None:
         yield "rank", f"{answered.rank} of several machines"
-    yield "upgrade", found.upgrade
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
 
 

@@ -141,11 +141,6 @@ class DeploymentPlaces:
         return self.directory / "model.yaml"
 
     @property
-    def next_entry(self) -> Path:
-        """The same for the model that an upgrade tries."""
-        return self.state / "next-model.yaml"
-
-    @property
     def state(self) -> Path:
         """`.dflash/`: logs, run state, the image's build context."""
         return self.directory / ".dflash"

@@ -1,29 +1,28 @@
-"""What an upgrade keeps in `.dflash/`: the settings that the program chose, and an upgrade that has not ended.
+"""The settings that the program chose for `.env`: one with another value is the user's own, and an upgrade keeps it.
 
-`planned.json` is written with `.env`: a setting of `.env` with another value is the user's own. `upgrade.json` says how
-far an upgrade is. It is written before each step, so after a kill `upgrade` continues or goes back. `upgrade.room`
-takes space that going back needs if the disk fills up meanwhile.
+`.dflash/planned.json` is written before `.env`. During an upgrade it has the settings before and the new ones: the
+values of `.env` say which of them apply, also after a kill.
 """
 
 from __future__ import annotations
 
-import secrets
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dflash_deploy import __version__
-from dflash_deploy.deployment.directory import Change, Deployment
-from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, PUBLIC, write_atomically, write_if_changed
-from dflash_deploy.intake.documents import PlannedSettings, UpgradeState, read_state, remove_state
-from dflash_deploy.intake.files import MIB
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, PUBLIC, write_if_changed
+from dflash_deploy.intake.documents import PlannedSettings, SettingsBefore, read_state
+from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.plan.result import Plan
 
-PLANNED, UPGRADE, ROOM = "planned.json", "upgrade.json", "upgrade.room"
+PLANNED = "planned.json"
 
 LARGEST = 4 * MIB
-"""Bytes of a state file: dflash.lock is in it."""
+"""Bytes of the file: dflash.lock is in it."""
 
 _RECIPE = "recipe "
 
@@ -54,52 +53,37 @@ def remember_planned(deployment: Deployment, planned: PlannedSettings) -> None:
 
 
 def planned_before(deployment: Deployment) -> PlannedSettings | None:
-    """Return the settings that the program chose for `.env`; `None` if an older program wrote it."""
-    return read_state(deployment.state / PLANNED, PlannedSettings, limit=LARGEST)
+    """Return the settings that the program chose for these values; `None` if they are not known.
 
-
-def reserve_room(deployment: Deployment) -> None:
-    """Take space for the way back: the files of a deployment, and the beginning of an engine's log."""
-    # a file system that compresses keeps all of it too
-    write_atomically(deployment.make_state() / ROOM, secrets.token_hex(MIB // 2), mode=PRIVATE)
-
-
-def give_up_room(deployment: Deployment) -> None:
-    """Free the space for the way back, if it is still taken."""
-    remove_state(deployment.state / ROOM)
-
-
-def remember_upgrade(deployment: Deployment, state: UpgradeState) -> None:
-    """Save the step of an upgrade, before it begins."""
-    write_atomically(deployment.make_state() / UPGRADE, f"{state.model_dump_json()}\n", mode=PRIVATE)
-
-
-def unfinished_upgrade(deployment: Deployment) -> UpgradeState | None:
-    """Return the upgrade that has not ended; `None` if there is none."""
-    return read_state(deployment.state / UPGRADE, UpgradeState, limit=LARGEST)
-
-
-def differences(state: UpgradeState, deployment: Deployment, *, back: bool) -> tuple[Change, ...]:
-    """Return the settings of `.env` that differ from those before an upgrade, or without `back` from its new ones."""
-    rows = (
-        Change(name, old if back else new, deployment.values.get(name, ""))
-        for name, (old, new) in state.changes.items()
-    )
-    return tuple(row for row in rows if row.good != row.now)
-
-
-def settle_upgrade(deployment: Deployment, state: UpgradeState, *, kept: bool) -> None:
-    """Forget an upgrade once `.env` is right. `kept`: its settings are the ones to compare with from now on.
-
-    If it is not kept, dflash.lock is as it was before.
+    A result with `before` is that of an upgrade that has not ended.
     """
-    give_up_room(deployment)
-    if kept:
-        remember_planned(deployment, state.planned)
-        if deployment.next_entry.exists():
-            deployment.next_entry.replace(deployment.entry)
-    else:
-        deployment.next_entry.unlink(missing_ok=True)
-        if state.lock:
-            write_if_changed(deployment.directory / LOCK_FILE, state.lock, mode=PUBLIC)
-    remove_state(deployment.state / UPGRADE)
+    known = read_state(deployment.state / PLANNED, PlannedSettings, limit=LARGEST)
+    if known is None or known.before is None:
+        return known
+    values = deployment.values
+    is_new = any(values.get(name, "") == new for name, new in known.before.changes.items())
+    return known if is_new else known.before
+
+
+def begin_upgrade(deployment: Deployment, planned: PlannedSettings, changes: Mapping[str, str]) -> None:
+    """Save what the program chose before and now, before `.env` gets these changes."""
+    forget_upgrade(deployment)
+    known, lock = planned_before(deployment), deployment.directory / LOCK_FILE
+    told = {"program": "", "values": {}} if known is None else known.model_dump()
+    before = SettingsBefore(**told, changes=dict(changes), lock=read_text(lock) if lock.exists() else "")
+    remember_planned(deployment, planned.model_copy(update={"before": before}))
+
+
+def keep_upgrade(deployment: Deployment) -> None:
+    """Forget what the program chose before: the settings of an upgrade are good."""
+    if known := planned_before(deployment):
+        remember_planned(deployment, known.model_copy(update={"before": None}))
+
+
+def forget_upgrade(deployment: Deployment) -> None:
+    """Forget what the program would have chosen, and restore dflash.lock, if `.env` has the settings before."""
+    known = planned_before(deployment)
+    if isinstance(known, SettingsBefore):
+        if known.lock:
+            write_if_changed(deployment.directory / LOCK_FILE, known.lock, mode=PUBLIC)
+        remember_planned(deployment, PlannedSettings(**known.model_dump(exclude={"changes", "lock"})))

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.catalog.update import update_in_use
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.lock import LONGEST_HOLDER
@@ -49,19 +48,6 @@ def env_file(subject: DoctorContext) -> Iterator[Check]:
         yield Check(".env", "warning", f"{saw}; the expected mode is 0600", f"chmod 600 {deployment.env_file}")
     else:
         yield Check(".env", "ok", saw)
-
-
-def newer_catalog(_: DoctorContext) -> Iterator[Check]:
-    """Whether a catalog of `models update` is in use. One that cannot be read is reported with the plan."""
-    found = update_in_use()
-    if found is None:
-        return
-    kept, update = found
-    saw = f"of {update.date} from {kept.place}, in use since {kept.at} (sha256:{kept.sha256})"
-    if update.outdated:
-        yield Check("catalog", "ok", f"the program's own, which is newer than the update {saw}")
-    else:
-        yield Check("catalog", "ok", f"newer than the program's: {saw}")
 
 
 def _refused_keys(deployment: Deployment) -> Check | None:

@@ -15,7 +15,6 @@ from dflash_deploy.redact import Redactor
 
 OF_THE_MACHINE: tuple[tuple[str, Callable[[DoctorContext], Iterator[Check]]], ...] = (
     ("gpu", machine.gpu),
-    ("catalog", deployment.newer_catalog),
     (".env", deployment.env_file),
     ("leftovers", deployment.leftovers),
 )

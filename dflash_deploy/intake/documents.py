@@ -101,7 +101,8 @@ class PlannedSettings(Document):
     """`.dflash/planned.json`: the settings that the program chose for `.env`, without those that the user chose.
 
     `program` is the version that wrote it, `recipe` the recipe that was asked for, `release` and `family` the catalog's
-    entries of the engine release and the model: a later program or catalog may not have them.
+    entries of the engine release and the model: a later program or catalog may not have them. While `upgrade` tries
+    settings, `before` is what it goes back to.
     """
 
     program: Name
@@ -109,38 +110,17 @@ class PlannedSettings(Document):
     release: dict[str, Any] = {}
     family: dict[str, Any] = {}
     values: Annotated[dict[Name, Value], Field(max_length=1000)]
+    before: SettingsBefore | None = None
 
 
-class UpgradeState(Document):
-    """`.dflash/upgrade.json`: an upgrade that has not ended.
+class SettingsBefore(PlannedSettings):
+    """The settings that the program chose before an upgrade, with what the upgrade changes.
 
-    `step` is `fetch` until `.env` may have the new settings, `try` until they are measured; then `keep` or `back`, with
-    the reason `why` and its exit code `code`. `changes` has both values of each setting, `speed` the tokens per second
-    before, `lock` the text of dflash.lock before.
+    `changes` has the new value of each setting, `lock` the text of dflash.lock before.
     """
 
-    step: Literal["fetch", "try", "keep", "back"]
-    why: Value = ""
-    code: Annotated[int, Field(ge=0, lt=256)] = 0
-    changes: Annotated[dict[Name, tuple[Value, Value]], Field(max_length=1000)]
-    planned: PlannedSettings
-    speed: Annotated[dict[Name, Annotated[list[float], Field(max_length=100)]], Field(max_length=100)] = {}
+    changes: Annotated[dict[Name, Value], Field(max_length=1000)]
     lock: Annotated[str, Field(max_length=MIB)] = ""
-
-
-class KeptUpdate(Document):
-    """A catalog that `models update` keeps: its text with the digest, the file or URL it came from, and when (UTC)."""
-
-    text: Annotated[str, Field(max_length=MIB)]
-    sha256: Digest
-    place: Name
-    at: Annotated[str, AfterValidator(_checked_time)]
-
-
-class KeptUpdates(RootModel[Annotated[list[KeptUpdate], Field(min_length=1, max_length=2)]]):
-    """`catalog.json` in the user's configuration: the catalog in use, and the one before it."""
-
-    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 Milliseconds = Annotated[float, Field(ge=0, lt=1e12)]
@@ -161,28 +141,19 @@ class BenchRow(Document):
     concurrency: Annotated[int, Field(ge=1, lt=2**31)]
     drafter: bool | None
     mtp: bool
-    requests: Tokens
     duration_s: Annotated[float, Field(gt=0, lt=1e9)]
-    input_tokens: Tokens
     output_tokens: Tokens
-    ttft_ms: BenchTimes | None
     tpot_ms: BenchTimes | None
-    acceptance_length: Annotated[float, Field(ge=1, lt=1e4)] | None
 
 
 class BenchConditions(Document):
-    """What was measured by `bench`, and when. The figures of an endpoint by its URL have no pair."""
+    """When `bench` measured."""
 
-    profile: Annotated[str, Field(max_length=200)] = ""
-    pair: Annotated[str, Field(max_length=200)] = ""
-    engine: Annotated[str, Field(max_length=200)] = ""
     at: Annotated[str, Field(max_length=40)]
-    settings: Annotated[dict[Name, Name], Field(max_length=1000)]
-    baseline_url: Name = ""
 
 
 class BenchRun(Document):
-    """The figures of a run of `bench` that `capacity` reads."""
+    """The figures of a run of `bench` that other commands read."""
 
     measured: BenchConditions
     rows: Annotated[list[BenchRow], Field(max_length=10_000)]

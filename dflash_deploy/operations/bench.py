@@ -320,8 +320,11 @@ def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
 
 
 def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -> None:
-    """Leave the figures in the deployment, if no request failed. The run does not fail because they cannot be kept."""
-    if target.deployment is None or any(row.failed for row in done.rows):
+    """Leave the figures in the deployment, unless requests failed or are turns of conversations.
+
+    The run does not fail because they cannot be kept.
+    """
+    if target.deployment is None or any(row.failed or row.turn for row in done.rows):
         return
     elsewhere = "baseline_url" in target.description
     if elsewhere:

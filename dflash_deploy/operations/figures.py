@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from dflash_deploy.bench.figures import SIZES
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.errors import BadInput, FileRefused
-from dflash_deploy.intake.documents import BenchFigures, BenchRow, BenchRun, parse_document, read_state
-from dflash_deploy.intake.files import MIB, read_argument, shown
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.errors import FileRefused
+from dflash_deploy.intake.documents import BenchFigures, BenchRun, read_state
+from dflash_deploy.intake.files import MIB
 from dflash_deploy.serve.settings import Settings
 
 LARGEST_FIGURES = 16 * MIB
@@ -51,21 +48,3 @@ def last_figures(deployment: Deployment, name: str = LAST_FIGURES) -> BenchRun |
     except FileRefused:
         return None
     return None if kept is None else kept.data
-
-
-def rows_below_limit(run: BenchRun) -> list[BenchRow]:
-    """The rows of a run, less those with more clients than MAX_NUM_SEQS: they measured the wait."""
-    written = run.measured.settings.get(Settings.max_num_seqs.name, "")
-    most = int(written) if written.isdecimal() else None
-    return [row for row in run.rows if most is None or row.concurrency <= most]
-
-
-def figures_in(path: Path) -> BenchRun:
-    """The figures in a file. Raises BadInput if it is not one of `bench`."""
-    hint = "name a file that `bench --save` wrote"
-    try:
-        return parse_document(read_argument(path, limit=LARGEST_FIGURES), BenchFigures, limit=LARGEST_FIGURES).data
-    except FileRefused as problem:
-        raise BadInput(f"{shown(path)} cannot be read: {problem.message}", hint=hint) from None
-    except Invalid as problem:
-        raise BadInput(f"{shown(path)} {problem}", hint=hint) from None

@@ -22,7 +22,6 @@ from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.front import seen_workers
 from dflash_deploy.deployment.journal import Happened, events
-from dflash_deploy.deployment.upgrading import differences, unfinished_upgrade
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from dflash_deploy.document import Documented, Keywords
 from dflash_deploy.errors import FileRefused
@@ -119,7 +118,7 @@ class Status:
 
     `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
     run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
-    `uncertified` says why the door has no valid certificate, `upgrade` how far an upgrade is that has not ended.
+    `uncertified` says why the door has no valid certificate.
     `endpoint` is empty if another machine answers requests.
     """
 
@@ -137,7 +136,6 @@ class Status:
     router: EngineState | None = None
     door: EngineState | None = None
     uncertified: str = ""
-    upgrade: str = ""
 
     @property
     def gpu_memory(self) -> str | None:
@@ -164,8 +162,6 @@ class Status:
             data |= asdict(self.ending)
         if self.restored:
             data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
-        if self.upgrade:
-            data["upgrade"] = self.upgrade
         if self.router is not None:
             data["replicas"] = [member.document() for member in self.members]
             data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
@@ -207,18 +203,7 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
         router=several.router.state() if several else None,
         door=door.state() if door else None,
         uncertified=_uncertified(deployment, plan) if door and door.state().phase == "running" else "",
-        upgrade=_upgrade(deployment),
     )
-
-
-def _upgrade(deployment: Deployment) -> str:
-    """Which settings `.env` has in an upgrade that has not ended, and what the next one does; empty without one."""
-    state = unfinished_upgrade(deployment)
-    if state is None:
-        return ""
-    which = "old" if not differences(state, deployment, back=True) else "new"
-    ends = {"back": "goes back", "keep": "keeps them"}.get(state.step, "continues")
-    return f"not ended: .env has the {which} settings; `dflash-deploy upgrade` {ends}"
 
 
 def _uncertified(deployment: Deployment, plan: Plan) -> str:

@@ -12,7 +12,7 @@ from dflash_deploy.checks.run import QUICK, CheckReport, run_checks
 from dflash_deploy.deployment.directory import Change, Deployment, changes, last_good, remember_good
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
-from dflash_deploy.deployment.upgrading import differences, settle_upgrade, unfinished_upgrade
+from dflash_deploy.deployment.upgrading import forget_upgrade
 from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPossible, SmokeTestFailed, WeightsMissing
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
@@ -81,10 +81,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Start:
-    """How an engine is started. `patience` is in seconds without a sign of progress."""
+    """How an engine is started. `patience` is in seconds without a sign of progress.
+
+    `remembers`: settings that pass the checks are the last good ones from now on.
+    """
 
     patience: float
     reporter: Reporter
+    remembers: bool = True
 
     def and_check(self, deployment: Deployment, plan: Plan) -> Started:
         """Start the engine, or find it running, and check it; remember the settings if all its checks pass.
@@ -101,7 +105,7 @@ class Start:
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
         started = Started(deployment, plan, ready, checks)
-        if started.failure is None:
+        if started.failure is None and self.remembers:
             # DNS and the authority decide about a certificate, not these settings
             remember_good(deployment)
         return self._published(started)
@@ -226,6 +230,7 @@ def start(
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "up"))
         stack.enter_context(engine_work(deployment, "up"))
+        forget_upgrade(deployment)
         plan = with_weights(deployment, reporter, ask=ask_engine)
         changed = changes(deployment)
         for change in changed:
@@ -272,41 +277,36 @@ def restart(
 
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
-    """Write the settings of the last good start into `.env`, and start them; those before an upgrade that did not end.
-
-    Raises NotPossible, and as `start`.
-    """
+    """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
     with locked(directory, "rollback", check=False) as deployment, engine_work(deployment, "rollback"):
-        upgrade = unfinished_upgrade(deployment)
-        if upgrade is None and last_good(deployment) is None:
+        if last_good(deployment) is None:
             raise NotPossible(
                 "no settings to restore: this deployment has not had a good start yet",
                 hint="`dflash-deploy up` starts it",
             )
-        rows = changes(deployment) if upgrade is None else differences(upgrade, deployment, back=True)
-        put_back(deployment, rows)
-        if upgrade is not None:
-            settle_upgrade(deployment, upgrade, kept=False)
-        for row in rows:
-            reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
-        restored = Deployment.existing(directory)
-        started = Start(patience, reporter).or_go_back(restored, plan_of(restored))
-        record(restored, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
+        started, rows = start_good(deployment, Start(patience, reporter))
+        record(started.deployment, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
     changed = tuple(row.name for row in rows)
     return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
 
 
-def put_back(deployment: Deployment, rows: Sequence[Change]) -> Deployment:
-    """Write earlier settings into `.env`. One that had no value stays empty if a newer catalog would choose one."""
-    if not rows:
-        return deployment
-    before = {row.name: row.good for row in rows}
-    chosen: Mapping[str, str] = {}
-    with suppress(DeployError):
-        chosen = plan_of(Deployment(deployment.directory, text=deployment.text_with(before))).values
-    return deployment.with_values(
-        before, empty=[name for name, value in before.items() if chosen.get(name) and not value]
-    )
+def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Change]]:
+    """Write the last good settings into `.env` and start them; what changed. Raises as `Start.or_go_back`.
+
+    A setting that had no value stays empty if a newer catalog would choose one.
+    """
+    rows = changes(deployment)
+    if rows:
+        before = {row.name: row.good for row in rows}
+        chosen: Mapping[str, str] = {}
+        with suppress(DeployError):
+            chosen = plan_of(Deployment(deployment.directory, text=deployment.text_with(before))).values
+        deployment.with_values(before, empty=[name for name, value in before.items() if chosen.get(name) and not value])
+    restored = Deployment.existing(deployment.directory)
+    forget_upgrade(restored)
+    for row in rows:
+        how.reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
+    return how.or_go_back(restored, plan_of(restored)), rows
 
 
 def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:

@@ -182,8 +182,6 @@ class StatusData(DocumentedDict):
     """Id of the known failure that ended the engine, as in docs/reference/failures.md."""
     instead: NotRequired[str]
     """The engine runs the last working settings, not those of `.env`: this says since when."""
-    upgrade: NotRequired[str]
-    """An upgrade that has not ended: which settings `.env` has, and what the next `upgrade` does."""
     replicas: NotRequired[list[ReplicaData]]
     """Each of several engines; missing if there is one."""
     router: NotRequired[FrontData]

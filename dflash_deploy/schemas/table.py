@@ -16,8 +16,7 @@ from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
-from dflash_deploy.operations.update import CatalogUpdated
-from dflash_deploy.operations.upgrade_plan import Upgraded
+from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
 from dflash_deploy.schemas import measuring, planning, running, tuning
 
@@ -58,7 +57,6 @@ CORE: Mapping[str, CommandData] = {
     "models show": CommandData((planning.ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
-    "models update": CommandData((CatalogUpdated,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),
     "keys add": CommandData((keys.KeyChange,)),

@@ -53,7 +53,7 @@ def test_promtool_accepts_the_files_and_they_are_of_this_deployment(deployment: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAILED" not in done.stdout
     port = Deployment(deployment).values["DFLASH_PORT"]
-    alone = {"dflash-gpu": [], "dflash-endpoint": []}
+    alone: dict[str, list[str]] = {"dflash-gpu": [], "dflash-endpoint": []}
     assert jobs(folder) == {"dflash": [f"127.0.0.1:{port}"], "dflash-node": ["127.0.0.1:9100"], **alone}
     document = yaml.safe_load((folder / "prometheus.yml").read_text())
     labels = {job["static_configs"][0]["labels"]["deployment"] for job in document["scrape_configs"]}

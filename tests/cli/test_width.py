@@ -19,7 +19,6 @@ COMMANDS = (
     ("connect",),
     ("keys", "list"),
     ("status",),
-    ("capacity", "users=20"),
     ("set", "--list"),
 )
 

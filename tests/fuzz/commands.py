@@ -40,7 +40,6 @@ READING: tuple[tuple[str, ...], ...] = (
     ("status", "--json"),
     ("plan",),
     ("plan", "--json"),
-    ("capacity", "users=1,in=9,out=9,p95_ttft=1s"),
     ("logs",),
     ("logs", "--bundle", "bundle.tar.gz"),
     ("keys", "show"),

@@ -1,4 +1,4 @@
-"""`upgrade` with the real llama.cpp: kept, ended at the start, slower, and killed at any moment."""
+"""`upgrade` with the real llama.cpp: kept, ended at the start, refused by a check, and killed at any moment."""
 
 import os
 import random
@@ -16,24 +16,26 @@ from tests.support.llamacpp_native import processes, started
 
 SHORT = """
 import os, signal, threading
+from types import SimpleNamespace
+from dflash_deploy.errors import SmokeTestFailed
 from dflash_deploy.operations import upgrade
-measured, tested = upgrade._Trial._speed, upgrade.test
-upgrade.REQUESTS = upgrade.REPEATS = 1
+from dflash_deploy.planning import plan_of
+from dflash_deploy.deployment.directory import Deployment
+tested = upgrade.test
 
-def planted(trial, deployment, plan):
-    # this machine is busy: only the slow settings are slow
-    each = 1.0 if plan.settings.max_model_len == 1280 else 9.0
-    return {load: (each,) * 7 for load in measured(trial, deployment, plan)}
+def planted(directory, **how):
+    if plan_of(Deployment(directory)).settings.max_model_len == 1280:
+        return SimpleNamespace(failure=SmokeTestFailed("planted by this test", hint=""))
+    return tested(directory, only={"text", "auth"}, **how)
 
-upgrade._Trial._speed = planted
-upgrade.test = lambda directory, **how: tested(directory, only={"text", "auth"}, **how)
+upgrade.test = planted
 """
-"""Two checks, and a load of one request, whose speed depends on the settings only."""
+"""Two checks, of which one refuses one setting."""
 
 WHILE_TESTED = "upgrade.test = lambda *told, **how: os.kill(os.getpid(), signal.SIGKILL)\n"
 AFTER = "threading.Timer({}, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
 
-LATEST = 4.0
+LATEST = 3.0
 """Seconds after which a kill may come: an upgrade takes about as long."""
 
 
@@ -69,7 +71,6 @@ def agrees(box: Path) -> int:
     """The context that `.env` and the one engine have."""
     (found,) = context(box)
     assert Deployment(box).values["MAX_MODEL_LEN"] == str(found)
-    assert not (box / ".dflash" / "upgrade.json").exists()
     return found
 
 
@@ -91,9 +92,9 @@ def test_without_a_terminal_it_asks_for_yes_and_a_check_changes_nothing(box: Pat
     [
         ({"MAX_MODEL_LEN": 1024}, ExitCode.DONE, "kept", 1024),
         ({"MAX_MODEL_LEN": 1024, "EXTRA_ARGS": "--threads 1 --rope-scaling no"}, ExitCode.NOT_READY, "back", 1024),
-        ({"MAX_MODEL_LEN": 1280}, ExitCode.BENCHMARK, "back", 1024),
+        ({"MAX_MODEL_LEN": 1280}, ExitCode.SMOKE_TEST, "back", 1024),
     ],
-    ids=["good", "ends", "slower"],
+    ids=["good", "ends", "wrong"],
 )
 def test_after_a_kill_at_any_moment_the_same_command_keeps_it_or_goes_back(
     settings: dict[str, object], code: ExitCode, outcome: str, then: int, box: Path
@@ -108,10 +109,21 @@ def test_after_a_kill_at_any_moment_the_same_command_keeps_it_or_goes_back(
     assert agrees(box) == then
 
 
-def test_after_a_kill_status_says_what_runs_and_rollback_goes_back(box: Path) -> None:
+def test_after_a_kill_up_keeps_what_starts_and_rollback_goes_back(box: Path) -> None:
     newer, before = catalog(box, MAX_MODEL_LEN=1536), agrees(box)
-    killed(box, newer, AFTER.format(0.2))
-    killed(box, newer, WHILE_TESTED)
-    assert "new settings" in dflash("status", "--json", at=box).document["data"]["upgrade"]
-    dflash("rollback", at=box).succeeded()
+    for command, then in (("rollback", before), ("up", 1536)):
+        killed(box, newer, AFTER.format(0.2))
+        killed(box, newer, WHILE_TESTED)
+        assert agrees(box) == 1536
+        dflash(command, at=box, environment=newer).succeeded()
+        assert agrees(box) == then
+    assert upgraded(box, newer).document["data"]["outcome"] == "current"
+
+
+def test_settings_that_do_not_start_after_a_kill_give_way_to_the_last_good_ones(box: Path) -> None:
+    before, wrong = agrees(box), catalog(box, MAX_MODEL_LEN=1024, EXTRA_ARGS="--threads 1 --rope-scaling no")
+    killed(box, wrong, "upgrade.Start.and_check = lambda *told: os.kill(os.getpid(), signal.SIGKILL)\n")
+    assert dflash("up", at=box, environment=wrong).code is ExitCode.NOT_READY
+    assert context(box) == {before}
+    dflash("rollback", at=box, environment=wrong).succeeded()
     assert agrees(box) == before

@@ -18,7 +18,7 @@ ELSEWHERE = {
 }
 """Commands that need Docker or minutes, and the tests that run them."""
 
-PLANS = {"init", "plan", "capacity"}
+PLANS = {"init", "plan"}
 """Commands for the reader's own machine, which need no engine."""
 
 

@@ -9,7 +9,6 @@ from dflash_deploy.cli.shown import About
 READING = {
     "ask",
     "bench",
-    "capacity",
     "chat",
     "connect",
     "doctor",

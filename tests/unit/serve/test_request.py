@@ -87,7 +87,7 @@ def test_a_body_that_stops_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(reading, "BODY_SECONDS", 0.01)
     with pytest.raises(ErrorAnswer, match="took longer") as refused:
-        asyncio.run(reading.read({"path": CHAT, "headers": []}, stops))
+        asyncio.run(reading.read({"path": CHAT, "headers": []}, stops, 1))
     assert refused.value.status == 408
 
 
