@@ -10,6 +10,7 @@ _DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
 _AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
+_SCHEDULE = "leave it out: vLLM gets a schedule if it is the best; `set DFLASH_SPEC_SCHEDULE=` removes it"
 
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
@@ -18,6 +19,12 @@ GONE: Mapping[str, str] = {
     "bench --agents": _AGENTS,
     "bench --turns": _AGENTS,
     "bench --warmup": "leave it out: each client sends one request before a measurement",
+    "tune --mtp": "`bench --baseline --mtp 2` compares the target's MTP head with the drafter",
+    "tune --schedule": _SCHEDULE,
+    "tune --no-schedule": _SCHEDULE,
+    "tune --temperature": "leave it out: tune is greedy",
+    "tune --patience": "leave it out: a restart fails after the usual time without progress",
+    "tune --replica": _ONE,
     "bench --patience": "leave it out: a restart fails after the usual time without progress",
     "export": "a deployment is a plain Compose project: copy its directory; docs/how-to/move-offline.md",
     "init --replicas": _DP,

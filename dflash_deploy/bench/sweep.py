@@ -29,7 +29,6 @@ class Sweep:
     limits: Limits
     repeats: int
     requests: int | None = None
-    warmup: int | None = None
     context: int = 0
     longest: int = 0
 
@@ -65,9 +64,8 @@ def _loads(endpoint: Endpoint, sweep: Sweep, workload: Workload) -> Iterator[lis
         characters = int(sweep.context * characters_per_token(endpoint))
         bodies = [lengthened(body, text_of("file", str(number), characters)) for number, body in enumerate(bodies)]
     for concurrency in sweep.concurrency:
-        asked = sweep.requests_of(workload, concurrency)
-        size = {"concurrency": concurrency, "requests": asked, "repeats": sweep.repeats}
-        yield [measure(endpoint, bodies, **size, warmup=sweep.warmup)]
+        requests = sweep.requests_of(workload, concurrency)
+        yield [measure(endpoint, bodies, concurrency=concurrency, requests=requests, repeats=sweep.repeats)]
 
 
 def lengthened(body: Mapping[str, Any], text: str) -> dict[str, object]:

@@ -123,43 +123,6 @@ class SettingsBefore(PlannedSettings):
     lock: Annotated[str, Field(max_length=MIB)] = ""
 
 
-class TunePoint(Document):
-    """One measurement of `tune`."""
-
-    tokens_per_s: Annotated[float, Field(ge=0, lt=1e9)]
-    streams: Annotated[int, Field(ge=1, lt=2**31)]
-    draft_tokens: Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class TuneConditions(Document):
-    """What was measured by `tune`: the pair, when, and the seconds of each start of the engine."""
-
-    pair: Annotated[str, Field(max_length=200)] = ""
-    at: Annotated[str, Field(max_length=40)] = ""
-    seconds_of_starts: Annotated[list[Seconds], Field(max_length=10_000)]
-
-
-class TuneHead(Document):
-    """The MTP head beside the drafter, in words."""
-
-    better: bool
-    sentence: Annotated[str, Field(max_length=400)]
-
-
-class TuneData(Document):
-    """The figures of a run of `tune` that the next one and `plan` read."""
-
-    measured: TuneConditions
-    points: Annotated[list[TunePoint], Field(max_length=10_000)]
-    head: TuneHead | None = None
-
-
-class TuneEvidence(Document):
-    """`.dflash/tune.json`: the figures that the last run of `tune` decided on."""
-
-    data: TuneData
-
-
 Milliseconds = Annotated[float, Field(ge=0, lt=1e12)]
 
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
@@ -178,25 +141,15 @@ class BenchRow(Document):
     concurrency: Annotated[int, Field(ge=1, lt=2**31)]
     drafter: bool | None
     mtp: bool
-    requests: Tokens
     duration_s: Annotated[float, Field(gt=0, lt=1e9)]
-    input_tokens: Tokens
     output_tokens: Tokens
-    ttft_ms: BenchTimes | None
     tpot_ms: BenchTimes | None
-    acceptance_length: Annotated[float, Field(ge=1, lt=1e4)] | None
 
 
 class BenchConditions(Document):
-    """What was measured by `bench`, and when. The figures of an endpoint by its URL have no pair."""
+    """When `bench` measured."""
 
-    profile: Annotated[str, Field(max_length=200)] = ""
-    pair: Annotated[str, Field(max_length=200)] = ""
-    engine: Annotated[str, Field(max_length=200)] = ""
     at: Annotated[str, Field(max_length=40)]
-    settings: Annotated[dict[Name, Name], Field(max_length=1000)]
-    baseline_url: Name = ""
-    cores: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class BenchRun(Document):

@@ -36,10 +36,10 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, follow
 from dflash_deploy.startup.rolling import plan_with
-from dflash_deploy.tuning.experiment import mtp_head
 
 Work = Callable[[Endpoint, Speculation], list[Row]]
 """Measures an endpoint as it is, with drafts that are made so."""
@@ -162,6 +162,12 @@ def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
         "thinking": limits.thinking,
         "repeats": repeats,
     }
+
+
+def mtp_head(count: int) -> dict[str, str]:
+    """The settings of this many draft tokens of the target's MTP head."""
+    drafter, number, schedule = Settings.dflash_drafter, Settings.dflash_num_spec_tokens, Settings.dflash_spec_schedule
+    return {drafter.name: MTP, number.name: str(count), schedule.name: ""}
 
 
 def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | None) -> Iterator[Plan]:
@@ -314,8 +320,11 @@ def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
 
 
 def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -> None:
-    """Leave the figures in the deployment, if no request failed. The run does not fail because they cannot be kept."""
-    if target.deployment is None or any(row.failed for row in done.rows):
+    """Leave the figures in the deployment, unless requests failed or are turns of conversations.
+
+    The run does not fail because they cannot be kept.
+    """
+    if target.deployment is None or any(row.failed or row.turn for row in done.rows):
         return
     elsewhere = "baseline_url" in target.description
     if elsewhere:

@@ -60,7 +60,6 @@ _STATE = {
     "last-start.json": ".dflash/last-start.json",
 }
 _STATE |= {
-    "tune.json": ".dflash/tune.json",
     "bench.json": ".dflash/bench.json",
     "last-good.env": ".dflash/last-good.env",
     "runs-last-good": ".dflash/runs-last-good",
