@@ -37,7 +37,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 # pip says nothing for minutes
 TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -68,7 +68,7 @@ demo-down:
 	  $$tool/bin/dflash-deploy down --dir $$demo || worst=$$?; \
 	done; test -n "$$here" || echo "no demo here: $(DEMOS)"; exit $$worst
 
-# For everyone who clones: no vLLM, no Docker, nothing that listens beyond this machine. What it does not run, it says
+# For everyone who clones, in three minutes: no vLLM, no Docker, nothing that listens beyond this machine. What it does not run, it says
 test: $(LIGHT)/.ready
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-quick
 	@echo "passed: format, lint, types, the unit tests, the command line, and one deployment with the real llama.cpp"
@@ -82,7 +82,7 @@ test-quick: $(LIGHT)/.ready
 # Every tier, five at a time: with four, two cores were idle for two fifths of the time. The longest begin first, so that none
 # of them is left as the last one, with a core idle beside it; the short ones fill what remains. All run, even if one fails.
 # `make -o test test-all` leaves out what `make test` has run
-TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
+TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-slow-job test-slow-cli test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
 
 test-all: test .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target $(TIERS)
@@ -97,11 +97,20 @@ test-unit: $(LIGHT)/.ready
 	$(LIGHT)/bin/pytest --numprocesses=logical --dist=worksteal tests/unit
 
 test-cli: $(LIGHT)/.ready
-	$(LIGHT)/bin/pytest --numprocesses=logical --dist=loadscope tests/cli
+	$(LIGHT)/bin/pytest --numprocesses=logical --dist=loadscope tests/cli -m "not slow"
 
 # the main job on the real llama.cpp: init, up, test, bench, down
 test-job: $(LIGHT)/.ready
-	$(LIGHT)/bin/pytest tests/job
+	$(LIGHT)/bin/pytest tests/job -m "not slow"
+
+# of both tiers what takes long: kills, restarts without drafts, `upgrade`, `chat` on a terminal, the tutorials
+test-slow: test-slow-cli test-slow-job
+
+test-slow-cli: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest tests/cli -m slow
+
+test-slow-job: $(LIGHT)/.ready
+	$(LIGHT)/bin/pytest tests/job -m slow
 
 test-processes: $(READY)
 	$(BIN)/pytest tests/processes tests/packaging
@@ -168,7 +177,8 @@ lint: $(LIGHT)/.ready docs
 	$(LIGHT)/bin/codespell
 	$(LIGHT)/bin/python -m tools.language
 
-# Everything in the repository that is written from the program: the reference and the manual page, the tables of machines. Not the pictures: one of them starts the engine, and no two runs of it print the same.
+# What is checked in and written from the program: pages of the reference, the tables of machines. `make docs` and the wheel
+# write the others. Not the pictures: one of them starts the engine, and no two runs of it print the same.
 generate: $(LIGHT)/.ready
 	$(LIGHT)/bin/python -m tools.reference
 	$(LIGHT)/bin/python -m tools.readme
@@ -177,9 +187,9 @@ generate: $(LIGHT)/.ready
 options: $(READY)
 	$(BIN)/python -m tools.options
 
-# the site, in site/: strict, so that a broken link or a page without a place fails
+# the site, in site/, with the pages that only it has: strict, so that a broken link or a page without a place fails
 docs: $(LIGHT)/.ready
-	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(LIGHT)/bin/python -m mkdocs build --quiet
 
 # The pictures of the documents, from the commands on a terminal; one of them starts the engine
 pictures: $(READY)
@@ -212,4 +222,4 @@ kills: $(READY)
 	$(BIN)/python -m tools.kills
 
 clean:
-	rm -rf $(VENV) .cache dist build site
+	rm -rf .venv .venv-test .venv-llamacpp .cache dist build site

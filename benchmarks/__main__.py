@@ -6,6 +6,7 @@ absolute times on a shared machine are not stable.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -14,19 +15,15 @@ from rich.table import Table
 
 from benchmarks import (
     attack,
-    capacity,
     command,
     downloads,
     drafter,
     explain,
     imports,
-    limits,
     llamacpp,
     load,
     lock,
     memory,
-    monitoring,
-    monitoring_hour,
     mtp,
     replicas,
     speed_model,
@@ -34,8 +31,9 @@ from benchmarks import (
     tune,
 )
 from benchmarks.rows import table
+from dflash_deploy.errors import DeployError
 
-LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm", "monitoring-hour"})
+LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})
 """Groups that run only if they are named."""
 
 
@@ -46,12 +44,10 @@ def main() -> None:
         "mixed": lambda: attack.mixed("llamacpp"),
         "mixed-vllm": lambda: attack.mixed("vllm"),
         "speed-model": speed_model.table,
-        "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
         "explain": lambda: table("explain", explain.rows(), ("25 MB", "100 MB")),
-        "limits": lambda: table("limits", limits.rows(), ("one gateway", "shared")),
         "llamacpp-chunks": lambda: table("llamacpp-chunks", llamacpp.chunks(), ("concurrency 1", "concurrency 8")),
         "llamacpp-instructions": lambda: table(
             "llamacpp-instructions", llamacpp.instructions(), ("concurrency 1", "concurrency 8")
@@ -62,9 +58,6 @@ def main() -> None:
         "load": lambda: table("load", load.rows(), ("other", "bench")),
         "lock": lambda: table("lock", lock.rows()),
         "memory": memory.table,
-        "monitoring": lambda: table("monitoring", monitoring.rows()),
-        "monitoring-disk": monitoring.disk,
-        "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
         "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
         "replicas-vllm": lambda: table("replicas-vllm", replicas.rows("vllm"), ("theirs", "ours")),
@@ -75,7 +68,11 @@ def main() -> None:
     }
     screen = Console()
     for name in sys.argv[1:] or [name for name in groups if name not in LONG]:
-        screen.print(groups[name]())
+        try:
+            screen.print(groups[name]())
+        except (ImportError, OSError, subprocess.SubprocessError, DeployError) as reason:
+            # a peer that is missing: the other groups are still of use
+            screen.print(f"{name}: not run: {reason}", markup=False)
 
 
 if __name__ == "__main__":

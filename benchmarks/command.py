@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -17,9 +16,7 @@ REPEATS = 9
 
 
 def rows() -> Iterator[Row]:
-    """Median seconds of each call. No rows if Docker is not installed."""
-    if not shutil.which("docker"):
-        return
+    """Median seconds of each call. Raises OSError or SubprocessError if Docker or its Compose plugin is missing."""
     theirs = _median(["docker", "compose", "version"])
     program = str(Path(sys.executable).with_name("dflash-deploy"))
     calls = [["--version"], ["--help"], *([name, "--help"] for name in COMMANDS)]

@@ -23,7 +23,7 @@ from dflash_deploy.bench.load import measure
 from dflash_deploy.bench.workload import Limits, Workload, own, packaged
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.tuning.experiment import OFF, fixed
+from dflash_deploy.tuning.choose import OFF, fixed
 from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -94,13 +94,9 @@ def _proposed(directory: Path, workload: str) -> Settings:
     """The settings that `tune` proposes for a workload; it starts from those of the profile."""
     concurrency = ",".join(map(str, REQUESTS))
     size = ("--requests", "16", "--repeats", "1", "--max-tokens", str(LIMITS.max_tokens))
-    data = (
-        dflash("tune", "--json", "-w", workload, "--concurrency", concurrency, *size, at=directory, timeout=3600)
-        .succeeded()
-        .document["data"]
-    )
-    proposal = data["proposal"]
-    settings: Settings = proposal["settings"] if proposal else fixed(max(FIXED))
+    asked = ("--json", "-w", workload, "--concurrency", concurrency, *size)
+    changes = dflash("tune", *asked, at=directory, timeout=3600).succeeded().document["data"]["changes"]
+    settings: Settings = changes or fixed(max(FIXED))
     print(f"tune proposes for {workload}: {settings}", flush=True)
     return settings
 

@@ -1,3 +1,3 @@
-"""From a bare GPU box to a proven, fast, closed endpoint: vLLM with DFlash speculative decoding."""
+"""Serve a vision-language model on your own GPU with DFlash speculative decoding."""
 
 __version__ = "0.1.0"

@@ -19,10 +19,6 @@
     │   ├── PortTaken                 another process listens on the port
     │   ├── WeightsMissing            a model directory is missing or incomplete
     │   ├── EngineMissing             no engine is installed for the chosen runtime
-    │   ├── HostUnreachable           a host of the fleet does not respond to SSH, or the connection is lost
-    │   ├── HostNotTrusted            the SSH key of a host is unknown or has changed, or it rejects the login
-    │   ├── HostUnfit                 a host lacks a program, has another version, a full disk or a wrong clock
-    │   ├── HostUnprepared            a host has no dflash-deploy of this version yet, or no deployment
     │   └── DirectoryBusy             another command uses the deployment directory
     ├── DownloadFailed             4  a download failed, or the files are not the expected ones
     │   ├── HubUnreachable            the Hugging Face Hub does not respond, or the response is not valid
@@ -43,6 +39,7 @@
     │   └── KeyNotReplaced            after `keys rotate` the endpoint still accepts the old key
     ├── Outdated                   6  `upgrade --check` found something newer
     ├── BenchmarkMissed            7  a benchmark requirement was not met
+    ├── HostFailed                 1  a command of `fleet` failed on a host; the code is the worst of the hosts
     ├── Interrupted              130  Ctrl-C
     └── Defect                     1  a defect of dflash-deploy, with lines to report it
 
@@ -53,15 +50,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import ClassVar
 
 DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
 """The pages that hints name; the installed package does not have them."""
 
+SITE = "https://dflash-deploy.github.io/dflash-deploy"
+"""The site of the documents (`site_url` of mkdocs.yml), which also has the pages that repeat the program."""
+
 
 def where_explained(*failures: str) -> str:
     """The ids of known failures, and the address of the first one in the list of them."""
-    return f"{', '.join(failures)}, see {DOCS}/reference/failures.md#{failures[0]}"
+    return f"{', '.join(failures)}, see {SITE}/reference/failures.html#{failures[0]}"
 
 
 class ExitCode(IntEnum):
@@ -85,7 +84,7 @@ class DeployError(Exception):
     end of a log.
     """
 
-    exit_code: ClassVar[ExitCode] = ExitCode.UNEXPECTED
+    exit_code: ExitCode = ExitCode.UNEXPECTED
 
     def __init__(self, message: str, *, hint: str, detail: str = "") -> None:
         # it may quote a file or an answer; line ends in it would look like lines of this program
@@ -173,22 +172,6 @@ class EngineMissing(PreflightRefused):
 
 class DirectoryBusy(PreflightRefused):
     """Raised when another dflash-deploy command uses the same deployment directory."""
-
-
-class HostUnreachable(PreflightRefused):
-    """Raised when a host of the fleet does not respond to SSH, or the connection to it is lost."""
-
-
-class HostNotTrusted(PreflightRefused):
-    """Raised when the SSH key of a host is unknown or has changed, or the host rejects the login."""
-
-
-class HostUnfit(PreflightRefused):
-    """Raised when a host lacks a program, has another version of dflash-deploy, a full disk or a wrong clock."""
-
-
-class HostUnprepared(PreflightRefused):
-    """Raised when `fleet up` has not installed dflash-deploy on a host yet, or made no deployment there."""
 
 
 class DownloadFailed(DeployError):
@@ -287,6 +270,14 @@ class BenchmarkMissed(DeployError):
     """Raised when a measured value is below the required one."""
 
     exit_code = ExitCode.BENCHMARK
+
+
+class HostFailed(DeployError):
+    """Raised when a command of `fleet` failed on a host. `code` is the worst exit code of the hosts."""
+
+    def __init__(self, message: str, hint: str, code: int) -> None:
+        super().__init__(message, hint=hint)
+        self.exit_code = ExitCode(code)
 
 
 class Interrupted(DeployError):

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_FLEET = "`fleet up --file FILE` runs the program that is installed on each host; docs/how-to/several-machines.md"
+_FLEET = "run the command on the host: `ssh HOST dflash-deploy …`; docs/how-to/several-machines.md"
+_FILE = "--file names the file of hosts, which you write; docs/reference/fleet.yaml is an example"
 _DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
+_AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
+_SCHEDULE = "leave it out: vLLM gets a schedule if it is the best; `set DFLASH_SPEC_SCHEDULE=` removes it"
 
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
     "bench --trace": "aiperf and guidellm replay traces; docs/how-to/plan-capacity.md",
     "bench --share": "`make proof SHARE=FILE` writes what can be published; docs/how-to/report-a-failure.md",
+    "bench --agents": _AGENTS,
+    "bench --turns": _AGENTS,
+    "bench --warmup": "leave it out: each client sends one request before a measurement",
+    "tune --mtp": "`bench --baseline --mtp 2` compares the target's MTP head with the drafter",
+    "tune --schedule": _SCHEDULE,
+    "tune --no-schedule": _SCHEDULE,
+    "tune --temperature": "leave it out: tune is greedy",
+    "tune --patience": "leave it out: a restart fails after the usual time without progress",
+    "tune --replica": _ONE,
+    "bench --patience": "leave it out: a restart fails after the usual time without progress",
     "export": "a deployment is a plain Compose project: copy its directory; docs/how-to/move-offline.md",
     "init --replicas": _DP,
     "plan --replicas": _DP,
@@ -31,13 +44,14 @@ GONE: Mapping[str, str] = {
     "upgrade --recipe": "`init --force --recipe NAME` writes all settings again",
     "monitor status": "open Prometheus or Alertmanager, whose addresses `monitor up` prints",
     "monitor test": "open Alertmanager, whose address `monitor up` prints",
-    "monitor silence": "open Alertmanager, whose address `monitor up` prints",
-    "monitor export": "copy the folder monitoring/, which is a Compose project",
+    "monitor export": "copy .dflash/monitor, the Compose project that `monitor up` writes",
     "plan --as": "`plan --json` has the engine's command; docs/how-to/run-unattended.md",
     "run --as": "docs/how-to/run-unattended.md has a systemd unit and an entry of llama-swap",
     "pull --to": "copy the weights with `rsync` or `hf download`; docs/how-to/move-offline.md",
     "pull --from": "copy the weights with `rsync` or `hf download`; docs/how-to/move-offline.md",
-    "fleet prepare": "install the program on each host first; docs/how-to/several-machines.md",
+    "fleet restart": _FLEET,
+    **{f"fleet {name} --host": _FLEET for name in ("up", "status", "logs", "test", "down")},
+    **{f"fleet {name} --dir": _FILE for name in ("init", "up", "status", "logs", "test", "down")},
     "REPLICAS": _DP,
     "ROUTER_ENGINES": "remove it: several hosts share requests behind Ray Serve or a proxy of yours",
     "DFLASH_CORES": "remove it: one engine uses all cores",

@@ -1,39 +1,18 @@
 """Features beside the core: packages in `features/`, found by their place. No module of the core imports one by name.
 
-A feature adds commands and the documents they print, and it may take part in the work of the core's commands.
+A feature adds commands and the documents they print.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from dflash_deploy.deployment.directory import Deployment
 
 PACKAGE = "dflash_deploy.features"
-
-
-@dataclass(frozen=True)
-class Happened:
-    """Something that a feature saw happen to a deployment: when, and what, in words."""
-
-    at: datetime
-    text: str
-
-
-Around = Callable[["Deployment", str, Callable[[str], None], timedelta], AbstractContextManager[None]]
-"""Surrounds the work of a command on an engine: deployment, command, where notes go, the longest time it may take."""
-
-Events = Callable[["Deployment", datetime, datetime], Sequence[Happened] | None]
-"""What happened to a deployment between two times; `None` if the feature does not watch it."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +26,6 @@ class Feature:
     commands: Mapping[str, tuple[str, str]]
     documents: str
     section: str = "More"
-    around: Around | None = None
-    events: Events | None = None
 
 
 @cache

@@ -49,7 +49,7 @@ def choices() -> Iterator[tuple[str, Choice]]:
 
 
 def recorded(choice: Choice, anywhere: Path) -> str:
-    """What becomes of a choice, as one text; the refusal if it is refused."""
+    """The plan and the files of a choice, as one text; the refusal if it is refused."""
     try:
         plan = plan_deployment(MACHINES[choice.profile or ""], choice, load_catalog())
         command = tuple(engine_command(plan))

@@ -1,10 +1,14 @@
-"""A hook of mkdocs: links out of docs/, anchors of known failures, and weights in the search."""
+"""A hook of mkdocs: generated pages, links out of docs/, anchors of known failures, and weights in the search."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from tools.reference.pages import BUILT
 
 LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))")
 """A relative link that goes up, as Markdown writes it."""
@@ -13,6 +17,13 @@ FAILURES = "reference/failures.md"
 
 _ROW = re.compile(r'<a id="(?P<id>[a-z0-9-]+)">')
 """The anchor of a known failure, which GitHub obeys too."""
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """The files of the site, with the generated ones. mkdocs calls this once for each build."""
+    for name, page in BUILT.items():
+        files.append(File.generated(config, f"reference/{name}", content=page()))
+    return files
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) -> str:

@@ -8,21 +8,18 @@ a token has is measured at the endpoint, and each answer corrects it.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from random import Random
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from dflash_deploy.bench.workload import Limits
+from dflash_deploy.bench.load import Load, Readings, Round, load_of, read_counters, timed_round
+from dflash_deploy.bench.workload import AGENTS, Limits
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.client.images import image_and_question, plain_png
-from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
 from dflash_deploy.errors import BadInput
 from dflash_deploy.intake.parse import parse_packaged_yaml
@@ -31,7 +28,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 MOST_TURNS = 20
-"""Turns of a conversation, if the context has room for them and their number is not set."""
+"""Turns of a conversation, if the context has room for them."""
 
 LARGEST_SYSTEM, SYSTEM_SHARE = 20_000, 0.3
 """Tokens of the system prompt with its tools, and its share of a context that has no room for them."""
@@ -42,18 +39,6 @@ RESERVE = 128
 LEAST_NEW = 64
 """Tokens of the shortest tool result."""
 
-PICTURE_TOKENS = 300
-"""Room for a picture, whose tokens depend on the model."""
-
-PICTURES_EACH = 3
-"""One agent of this many sends a picture."""
-
-THINK_S = 1.0
-"""Mean seconds between an answer and the agent's next request: it runs a tool."""
-
-WATCH_S = 0.5
-"""Seconds between two readings of the queue."""
-
 
 @dataclass(frozen=True)
 class AgentShape:
@@ -62,8 +47,6 @@ class AgentShape:
     context: int
     turns: int
     answer: int
-    pictures: bool = False
-    think_s: float = THINK_S
 
     @property
     def longest(self) -> int:
@@ -76,17 +59,16 @@ class AgentShape:
         return min(LARGEST_SYSTEM, int(self.longest * SYSTEM_SHARE))
 
 
-def shape_for(context: int, turns: int | None, answer: int, *, pictures: bool) -> AgentShape:
-    """The conversations that fit a context; without `turns`, as many as fit. Raises BadInput if they do not fit."""
-    one = AgentShape(context, 1, answer, pictures)
-    fit = min((one.longest - one.system) // (answer + 2 * LEAST_NEW), MOST_TURNS if turns is None else turns)
-    if fit < 2 or (turns is not None and fit < turns):
-        wanted = max(turns or 2, 2)
+def shape_for(context: int, answer: int) -> AgentShape:
+    """The conversations that fit a context. Raises BadInput if not even two turns do."""
+    one = AgentShape(context, 1, answer)
+    turns = min((one.longest - one.system) // (answer + 2 * LEAST_NEW), MOST_TURNS)
+    if turns < 2:
         raise BadInput(
-            f"{wanted} turns with answers of {answer} tokens do not fit a context of {context} tokens",
-            hint=f"--turns {fit} fits" if fit >= 2 else "use shorter answers (--max-tokens), or a longer context",
+            f"2 turns of `{AGENTS}` with answers of {answer} tokens do not fit a context of {context} tokens",
+            hint="use shorter answers (--max-tokens), or a longer context",
         )
-    return AgentShape(context, fit, answer, pictures)
+    return AgentShape(context, turns, answer)
 
 
 @cache
@@ -124,7 +106,7 @@ class AgentConversation:
     `session` begins its texts, and no seed decides it: else a run would find the last one in the prefix cache.
     """
 
-    def __init__(self, shape: AgentShape, seed: str, agent: int, characters: float, session: str = "") -> None:
+    def __init__(self, shape: AgentShape, seed: str, agent: int, characters: float, session: str) -> None:
         self._shape, self._characters, self._seed = shape, characters, f"{seed} {agent}"
         self._random = Random(self._seed)  # noqa: S311 - the same in each run
         tools = text_of("tools", seed, int(shape.system * characters))
@@ -134,28 +116,18 @@ class AgentConversation:
         self._known, self.turn = shape.system, 0
         parts = [self._random.uniform(0.75, 1.25) for _ in range(shape.turns)]
         self._shares = [sum(parts[: turn + 1]) / sum(parts) for turn in range(shape.turns)]
-        self._picture = self._random.randrange(shape.turns) if shape.pictures and agent % PICTURES_EACH == 0 else -1
-
-    @property
-    def think_s(self) -> float:
-        """Seconds before the next request: the agent runs a tool."""
-        return self._random.uniform(0, 2 * self._shape.think_s)
 
     def body(self, model: str, limits: Limits) -> dict[str, object]:
         """The next request: everything so far, a tool's result and what to do with it."""
-        pictured, shape = self.turn == self._picture, self._shape
-        target = shape.system + (shape.longest - shape.system) * self._shares[self.turn]
-        new = max(int(target) - self._known - (PICTURE_TOKENS if pictured else 0), LEAST_NEW)
-        ask = _words()["picture"] if pictured else self._random.choice(_words()["requests"])
+        target = self._shape.system + (self._shape.longest - self._shape.system) * self._shares[self.turn]
+        new = max(int(target) - self._known, LEAST_NEW)
         read = text_of("file", f"{self._seed} {self.turn}", int(new * self._characters))
-        text = f"Result of read_file:\n{read}\n\n{ask}"
-        colour = (self._random.randrange(256), self._random.randrange(256), self._random.randrange(256))
-        content = image_and_question(plain_png(colour, 256, 256), text) if pictured else text
-        self.messages.append({"role": "user", "content": content})
+        ask = self._random.choice(_words()["requests"])
+        self.messages.append({"role": "user", "content": f"Result of read_file:\n{read}\n\n{ask}"})
         return {
             "model": model,
             "messages": self.messages,
-            "max_tokens": shape.answer,
+            "max_tokens": self._shape.answer,
             "temperature": limits.temperature,
             "chat_template_kwargs": {"enable_thinking": limits.thinking},
         }
@@ -169,114 +141,32 @@ class AgentConversation:
         self.messages.append({"role": "assistant", "content": answer.text or "Done."})
         self._known = answer.prompt_tokens + answer.completion_tokens
 
-
-@dataclass(frozen=True)
-class TurnLoad:
-    """The answers to one turn of all agents, and the counters of the engine before and after it, from all clients.
-
-    `waiting` is the longest queue that was seen, `memory` the bytes of the engine's host memory after the turn.
-    """
-
-    turn: int
-    requests: tuple[TimedCompletion, ...]
-    before: Metrics | None
-    after: Metrics | None
-    waiting: int | None
-    memory: int | None
-
-
-@dataclass
-class WatchedLoad:
-    """Requests to an endpoint, and how the engine is watched: `memory` has the bytes of its host memory."""
-
-    endpoint: Endpoint
-    limits: Limits
-    memory: Callable[[], int | None]
-    characters: float = field(init=False)
-    """Characters of a token of our texts."""
-
-    def __post_init__(self) -> None:
-        """Measure the length of the texts. Raises EndpointError."""
-        self.characters = characters_per_token(self.endpoint)
-
-    def read(self) -> Metrics | None:
-        """The counters of the engine; `None` if it has none, or hides them."""
-        try:
-            found = self.endpoint.metrics()
-        except (EndpointError, ValueError):
-            return None
-        return found if found.engine else None
-
-    async def watched(self, turn: int, requests: Sequence[Coroutine[None, None, TimedCompletion]]) -> TurnLoad:
-        """Send requests of a turn at the same time, and watch the engine meanwhile."""
-        before, watched = self.read(), asyncio.create_task(self._watch())
-        answers = await asyncio.gather(*requests)
-        watched.cancel()
-        waiting = (await asyncio.gather(watched, return_exceptions=True))[0]
-        queue = waiting if isinstance(waiting, int) else None
-        return TurnLoad(turn, tuple(answers), before, self.read(), queue, self.memory())
-
-    async def _watch(self) -> int | None:
-        """The longest queue until it is cancelled; `None` without counters."""
-        most: int | None = None
-        try:
-            while (found := await asyncio.to_thread(self.read)) is not None:
-                most = max(most or 0, found.waiting)
-                await asyncio.sleep(WATCH_S)
-        except asyncio.CancelledError:
-            pass
-        return most
-
-
-@dataclass
-class AgentLoad(WatchedLoad):
-    """Agents that share an endpoint, and their number."""
-
-    agents: int
-    shape: AgentShape
-
-    def conversations(self, seed: str) -> list[AgentConversation]:
-        """A new conversation of each agent, with a system prompt that all share."""
-        session = token_hex(4)
-        return [AgentConversation(self.shape, seed, agent, self.characters, session) for agent in range(self.agents)]
-
-    async def ask(self, session: aiohttp.ClientSession, one: AgentConversation) -> TimedCompletion:
-        """Wait as long as a tool runs, then send the next request of a conversation."""
-        await asyncio.sleep(one.think_s)
-        # the body of a long history takes a while to write: not while its clock runs
-        answer = await time_completion(session, streaming_body(one.body(self.endpoint.model, self.limits)))
-        one.heard(answer)
+    async def ask(self, session: aiohttp.ClientSession, model: str, limits: Limits) -> TimedCompletion:
+        """Send the next request and take its answer."""
+        answer = await time_completion(session, streaming_body(self.body(model, limits)))
+        self.heard(answer)
         return answer
 
-    def run(self, seed: str, show: Callable[[TurnLoad], None]) -> list[TurnLoad]:
-        """All turns. The agents begin a turn together, less their think times, so that counters belong to it."""
-        return asyncio.run(self._turns(self.conversations(seed), show))
 
-    async def _turns(
-        self, conversations: Sequence[AgentConversation], show: Callable[[TurnLoad], None]
-    ) -> list[TurnLoad]:
-        done: list[TurnLoad] = []
-        async with self.endpoint.async_session(self.agents) as session:
-            for turn in range(self.shape.turns):
-                done.append(await self.watched(turn + 1, [self.ask(session, one) for one in conversations]))
-                show(done[-1])
-        return done
+def measure_agents(
+    endpoint: Endpoint, shape: AgentShape, limits: Limits, *, agents: int, repeats: int = 1
+) -> list[Load]:
+    """The load of each turn. The agents begin a turn together, so that the engine's counters belong to it.
 
-    def endless(self, seed: str, heard: Callable[[float, int, TimedCompletion], bool]) -> None:
-        """One conversation of each agent after another, until `heard` is true.
+    Raises EndpointError if the length of texts cannot be measured.
+    """
+    return asyncio.run(_measure(endpoint, shape, limits, agents, repeats))
 
-        It gets the moment of the request (`time.perf_counter`), its turn and its answer.
-        """
-        asyncio.run(self._endless(seed, heard))
 
-    async def _endless(self, seed: str, heard: Callable[[float, int, TimedCompletion], bool]) -> None:
-        async def agent(number: int) -> None:
-            for talk in itertools.count():
-                one = AgentConversation(self.shape, f"{seed} {talk}", number, self.characters)
-                while one.turn < self.shape.turns:
-                    answer = await self.ask(session, one)
-                    if heard(time.perf_counter() - answer.seconds, one.turn, answer):
-                        return
-
-        async with self.endpoint.async_session(self.agents) as session:
-            await asyncio.gather(*map(agent, range(self.agents)))
+async def _measure(endpoint: Endpoint, shape: AgentShape, limits: Limits, agents: int, repeats: int) -> list[Load]:
+    characters = characters_per_token(endpoint)
+    done: list[list[tuple[Round, Readings]]] = [[] for _ in range(shape.turns)]
+    async with endpoint.async_session(agents) as session:
+        for repeat in range(repeats):
+            name, seed = token_hex(4), f"{AGENTS} {repeat}"
+            talks = [AgentConversation(shape, seed, agent, characters, name) for agent in range(agents)]
+            for turn in done:
+                before = read_counters(endpoint)
+                one = await timed_round([talk.ask(session, endpoint.model, limits) for talk in talks])
+                turn.append((one, (before, read_counters(endpoint))))
+    return [load_of(agents, *zip(*turn, strict=True)) for turn in done]

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.document import (
     AcceptanceLength,
@@ -127,6 +127,10 @@ class Row(Documented):
     """Share of drafts whose token at each position was accepted, the first position first."""
     counted: SpecCounters | None
     """The engine's own counters; null if it has none."""
+    cached_share: Share | None = None
+    """Share of the prompts' tokens that were in the prefix cache; missing if the engine does not report it."""
+    turn: Positive | None = None
+    """Turn of the conversations, from 1; missing if the workload has single prompts."""
 
     @property
     @shown
@@ -146,14 +150,7 @@ def at_concurrency(count: int) -> str:
     return f"concurrency {count}"
 
 
-def speculation_of(row: Mapping[str, Any]) -> Speculation:
-    """How the drafts of a row of `--json` were made."""
-    if row["mtp"]:
-        return "mtp"
-    return next(name for name, drafter in DRAFTER.items() if drafter is row["drafter"])
-
-
-def row_of(workload: str, load: Load, speculation: Speculation) -> Row:
+def row_of(workload: str, load: Load, speculation: Speculation, *, turn: int | None = None) -> Row:
     """The figures of one measurement. Of an unknown endpoint the engine's counters may say whether it drafts."""
     answered = [request for one in load.rounds for request in one.answered]
     asked = [request for one in load.rounds for request in one.requests]
@@ -180,7 +177,17 @@ def row_of(workload: str, load: Load, speculation: Speculation) -> Row:
         acceptance_length=counted.acceptance_length if counted else None,
         acceptance_by_position=counted.acceptance_by_position if counted else (),
         counted=counted,
+        cached_share=_cached_share(answered, load.cached),
+        turn=turn,
     )
+
+
+def _cached_share(answered: Sequence[TimedCompletion], counted: int | None) -> float | None:
+    """As the answers say, else as the engine counts."""
+    said = [request.cached_tokens for request in answered]
+    cached = counted if not said or None in said else sum(filter(None, said))
+    prompts = sum(request.prompt_tokens for request in answered)
+    return None if cached is None or not prompts else round(min(cached / prompts, 1.0), 4)
 
 
 def _seen(counted: SpecCounters | None) -> Speculation:

@@ -6,12 +6,14 @@ import asyncio
 import itertools
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
+from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.client.stream import TimedCompletion, streaming_body, time_completion
 from dflash_deploy.serve.engines.counters import SpecCounters
 
@@ -41,13 +43,14 @@ class Round:
 class Load:
     """Repeated measurements at one concurrency.
 
-    `counted` is the increase of the engine's draft counters during them, from all of its clients; `None` if they cannot
-    be read.
+    `counted` and `cached` are the increase of the engine's counters during them, from all of its clients: of drafts,
+    and of tokens in the prefix cache. They are `None` if they cannot be read.
     """
 
     concurrency: int
     rounds: tuple[Round, ...]
     counted: SpecCounters | None
+    cached: int | None = None
 
     @property
     def tokens_per_second(self) -> tuple[float, ...]:
@@ -90,11 +93,9 @@ async def _measure(
         before_all = concurrency if warmup is None else warmup
         if before_all:
             await _round(session, written, concurrency, before_all)
-        before = _counters(endpoint)
+        before = read_counters(endpoint)
         rounds = [await _round(session, written, concurrency, requests) for _ in range(repeats)]
-        after = _counters(endpoint)
-    gained = after - before if after is not None and before is not None else None
-    return Load(concurrency, tuple(rounds), gained)
+        return load_of(concurrency, rounds, [(before, read_counters(endpoint))])
 
 
 async def _round(session: aiohttp.ClientSession, written: Sequence[bytes], concurrency: int, requests: int) -> Round:
@@ -109,9 +110,42 @@ async def _client(session: aiohttp.ClientSession, queue: Iterator[bytes]) -> lis
     return [await time_completion(session, body) for body in queue]
 
 
-def _counters(endpoint: Endpoint) -> SpecCounters | None:
+async def timed_round(requests: Iterable[Awaitable[TimedCompletion]]) -> Round:
+    """Requests that are sent at the same time."""
+    started = time.perf_counter()
+    answers = await asyncio.gather(*requests)
+    return Round(tuple(answers), time.perf_counter() - started)
+
+
+Readings = tuple[Metrics | None, Metrics | None]
+"""The counters of an engine before and after requests."""
+
+
+def read_counters(endpoint: Endpoint) -> Metrics | None:
+    """The counters of the engine; `None` if it has none, or hides them."""
     try:
-        return endpoint.counters()
+        return endpoint.metrics()
     except (EndpointError, ValueError):
         # another engine, or a proxy that hides /metrics or answers with a page of HTML
         return None
+
+
+def load_of(concurrency: int, rounds: Sequence[Round], readings: Sequence[Readings]) -> Load:
+    """Rounds with what the engine counted between the readings."""
+    known = [(before, after) for before, after in readings if before is not None and after is not None]
+    if len(known) < len(readings):
+        return Load(concurrency, tuple(rounds), None)
+    drafts = [after.drafts - before.drafts for before, after in known]
+    positions = zip_longest(*(one.accepted_by_position for one in drafts), fillvalue=0)
+    counted = SpecCounters(
+        sum(one.drafts for one in drafts),
+        sum(one.draft_tokens for one in drafts),
+        sum(one.accepted_tokens for one in drafts),
+        tuple(map(sum, positions)),
+    )
+    hits = [
+        after.cached_tokens - before.cached_tokens
+        for before, after in known
+        if before.cached_tokens is not None and after.cached_tokens is not None
+    ]
+    return Load(concurrency, tuple(rounds), counted, max(sum(hits), 0) if hits else None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
 from statistics import median
 
-from dflash_deploy.bench.figures import Row
+from dflash_deploy.bench.figures import Row, at_concurrency
 
 PAYS, COSTS = 1.05, 0.95
 """Speed-ups from which on drafts pay, and below which they cost speed: less is within what repeats differ by."""
@@ -16,6 +17,9 @@ DISAGREE = 0.2
 SHORT_S = 5.0
 """Seconds; a shorter measurement says little."""
 
+REUSED = 0.5
+"""Share of the tokens of the turn before below which the prefix cache did not help."""
+
 BUSY = 0.5
 """Share of the cores that other programs may use before a run."""
 
@@ -25,12 +29,25 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
     compared = [row for row in rows if row.speedup is not None and row.speculation == "dflash"]
     if not compared:
         yield "verdict    unknown: only --baseline says whether drafts pay"
-    for workload in dict.fromkeys(row.workload for row in compared):
-        found = sorted((row for row in compared if row.workload == workload), key=lambda row: row.concurrency)
+    singles = [row for row in compared if row.turn is None]
+    for workload in dict.fromkeys(row.workload for row in singles):
+        found = sorted((row for row in singles if row.workload == workload), key=lambda row: row.concurrency)
         parts = (_part(kind, [row for row in found if _kind(row) == kind]) for kind in ("pay", "change little", "cost"))
         yield f"verdict    {workload}: drafts {'; '.join(filter(None, parts))}"
+    for talk in conversations(compared):
+        parts = (_turns(kind, list(turns)) for kind, turns in groupby(talk, _kind))
+        yield f"verdict    {talk[0].workload}, {at_concurrency(talk[0].concurrency)}: drafts {'; '.join(parts)}"
+    for talk in conversations([row for row in rows if row.speculation != "off"] or rows):
+        yield f"prefixes   {talk[0].workload}, {at_concurrency(talk[0].concurrency)}: {_cached(talk)}"
     if any(_kind(row) == "cost" for row in compared):
         yield "hint: `dflash-deploy tune` finds the draft tokens for this load"
+
+
+def conversations(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """The turns of each conversation, by workload, concurrency and speculation."""
+    talks = [row for row in rows if row.turn is not None]
+    for place in dict.fromkeys((row.workload, row.concurrency, row.speculation) for row in talks):
+        yield [row for row in talks if (row.workload, row.concurrency, row.speculation) == place]
 
 
 def cautions(rows: Sequence[Row], load: float, cores: int) -> Iterator[str]:
@@ -44,8 +61,9 @@ def cautions(rows: Sequence[Row], load: float, cores: int) -> Iterator[str]:
         yield f"unsteady   repeats differ: {told}"
     if rows and max(len(row.rounds) for row in rows) == 1:
         yield "unsteady   one repeat: small differences may be chance (--repeats 5)"
-    if short := [row for row in rows if row.duration_s < SHORT_S]:
-        yield f"short      {len(short)} of {len(rows)} measurements took less than {SHORT_S:g} s (--requests N)"
+    singles = [row for row in rows if row.turn is None]
+    if short := [row for row in singles if row.duration_s < SHORT_S]:
+        yield f"short      {len(short)} of {len(singles)} measurements took less than {SHORT_S:g} s (--requests N)"
 
 
 def _kind(row: Row) -> str:
@@ -58,6 +76,35 @@ def _part(kind: str, rows: Sequence[Row]) -> str:
         return ""
     where = ", ".join(f"{row.concurrency} ({row.speedup:.2f} times)" for row in rows)
     return f"{kind} at concurrency {where}"
+
+
+def _turns(kind: str, rows: Sequence[Row]) -> str:
+    """Turns in a row with the same effect of drafts, and the tokens of the first one's prompts."""
+    first, last = rows[0], rows[-1]
+    turns = f"turn {first.turn}" if first is last else f"turns {first.turn} to {last.turn}"
+    gains = sorted({f"{row.speedup:.2f}" for row in rows})
+    return f"{kind} in {turns}, from {_prompt(first):,.0f} tokens on ({' to '.join({gains[0]: 0, gains[-1]: 0})} times)"
+
+
+def _cached(turns: Sequence[Row]) -> str:
+    """How much of the turn before a turn finds in the prefix cache."""
+    known = [
+        (turn.turn, turn.cached_share * _prompt(turn) / _prompt(before))
+        for before, turn in pairwise(turns)
+        if turn.cached_share is not None and _prompt(before)
+    ]
+    if not known:
+        return "the prefix cache is unknown: the engine reports no cached tokens"
+    at, least = min(known, key=lambda one: one[1])
+    if not any(kept for _, kept in known):
+        return "each turn reads its prompt again: prefix caching is off"
+    lost = f"; turn {at} reads its prompt again" if least < REUSED else ""
+    return f"the prefix cache keeps {100 * least:.0f} % or more of the turn before{lost}"
+
+
+def _prompt(row: Row) -> float:
+    """Mean tokens of a prompt."""
+    return row.input_tokens / row.requests if row.requests else 0.0
 
 
 def _difference(row: Row) -> float:

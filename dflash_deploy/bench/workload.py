@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.images import data_uri, plain_png
-from dflash_deploy.document import Documented, Positive
+from dflash_deploy.document import Count, Documented
 from dflash_deploy.errors import BadInput, FileRefused, HubUnreachable
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.files import MIB, read_argument, read_text, shown
@@ -37,6 +37,9 @@ PACKAGED = ("code", "maths", "chat", "prose", "vision")
 OWN = "own"
 """Prompts that come with a packaged pair; it answers nothing else."""
 
+AGENTS = "agents"
+"""Conversations of coding agents (`agents.py`), as many as the concurrency."""
+
 OWN_KIND: Kind = "long"
 """Of the tiny pair's prompts those whose replies are long enough to measure decoding (models/tiny/README.md)."""
 
@@ -52,7 +55,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Workload:
-    """Prompts of one kind. Each of `questions` makes the body of a chat completion for a model, within limits."""
+    """Prompts of one kind. Each of `questions` makes the body of a chat completion for a model, within limits.
+
+    Conversations of agents have none: their prompts depend on the answers.
+    """
 
     name: str
     source: str
@@ -186,13 +192,15 @@ def choose(names: Sequence[str], file: Path | None, pair: ModelPair | None) -> l
 def _named(name: str, pair: ModelPair | None) -> Workload:
     if name in PACKAGED:
         return packaged(name)
+    if name == AGENTS:
+        return Workload(AGENTS, "packaged, conversations of coding agents", ())
     if name == OWN and pair is not None:
         return own(pair)
     if name in DATASETS:
         lines = [PromptLine(prompt=question) for question in fetch_questions(name)]
         source = f"the first {len(lines)} of {DATASETS[name].repo}"
         return Workload(name, source, tuple(line.body for line in lines))
-    known = ", ".join([*PACKAGED, *([OWN] if pair is not None else []), "all", *DATASETS])
+    known = ", ".join([*PACKAGED, AGENTS, *([OWN] if pair is not None else []), "all", *DATASETS])
     raise BadInput(
         f"`{name}` is not a workload", hint=f"valid workloads: {known}; your own prompts: --prompts FILE.jsonl"
     )
@@ -206,8 +214,8 @@ class DescribedWorkload(Documented):
     """Name of the workload."""
     source: str
     """Where the prompts come from."""
-    prompts: Positive
-    """Number of prompts."""
+    prompts: Count
+    """Number of prompts; 0 for conversations."""
 
 
 def described(workloads: Sequence[Workload]) -> list[DescribedWorkload]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from dflash_deploy.cli.options import (
     Baseline,
     BaselineUrl,
     Concurrency,
+    Context,
     Directory,
     Json,
     KeyFile,
@@ -24,69 +24,38 @@ from dflash_deploy.cli.options import (
     MtpHead,
     Prompts,
     Repeats,
-    Replica,
     Requests,
     Temperature,
     Thinking,
-    Warmup,
     Workload,
     concurrency_of,
 )
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.errors import BadInput
-from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
-    from dflash_deploy.bench.figures import Beside, Row, Speculation
-    from dflash_deploy.operations.bench import Benchmark, BenchTarget
-    from dflash_deploy.operations.bench_agents import AgentsBenchmark
-
-
-CONCURRENCY, LIMIT = "1,2,4,8", 256
-
-MOST_AGENTS = 256
-"""Conversations whose histories this command keeps in memory."""
+    from dflash_deploy.bench.figures import Beside, Row, Spread
+    from dflash_deploy.operations.bench import Benchmark
 
 Url = Annotated[str | None, typer.Option(help="An endpoint without a deployment, such as http://box:8000.")]
 Name = Annotated[str | None, typer.Option(help="Name of the model at --url; else the first one.")]
 Save = Annotated[Path | None, typer.Option(help="Write the figures as JSON.", dir_okay=False)]
-Shared = Annotated[
-    Path | None,
-    typer.Option(help="Write the figures for publication: no host names, API keys, paths or prompts.", dir_okay=False),
-]
 Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one HTML file.", dir_okay=False)]
-Agents = Annotated[
-    int | None, typer.Option(min=1, max=MOST_AGENTS, help="Measure conversations of this many coding agents instead.")
-]
-Turns = Annotated[int | None, typer.Option(min=2, max=1000, help="Turns of --agents; default: what fits, 20 at most.")]
-Context = Annotated[
-    int | None, typer.Option(min=1, help=f"Tokens that --agents grow to; default: {Settings.max_model_len}.")
-]
-Trace = Annotated[
-    Path | None,
-    typer.Option(
-        help="Replay recorded requests instead, from a JSONL file in Mooncake's format; - is standard input.",
-        dir_okay=False,
-        allow_dash=True,
-    ),
-]
-Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline and --mtp.")]
 
 
 @command(
     starts_over=True,
-    examples=("bench --baseline --share result.json", "bench --agents 4 --baseline --report agents.html"),
+    examples=("bench --baseline --report bench.html", "bench --workload agents --concurrency 4 --baseline"),
 )
 def bench(
     directory: Directory = HERE,
     workload: Workload = "",
     prompts: Prompts = None,
-    concurrency: Concurrency = CONCURRENCY,
+    concurrency: Concurrency = "1,2,4,8",
     requests: Requests = None,
     repeats: Repeats = 1,
-    warmup: Warmup = None,
-    max_tokens: MaxTokens = LIMIT,
+    context: Context = 0,
+    max_tokens: MaxTokens = 256,
     temperature: Temperature = 0.0,
     thinking: Thinking = False,
     baseline: Baseline = False,
@@ -95,40 +64,25 @@ def bench(
     url: Url = None,
     key_file: KeyFile = None,
     model: Name = None,
-    replica: Replica = None,
-    agents: Agents = None,
-    turns: Turns = None,
-    context: Context = None,
-    trace: Trace = None,
     min_speedup: MinSpeedup = None,
     save: Save = None,
-    share: Shared = None,
     report: Page = None,
-    patience: Restarts = PATIENCE,
     as_json: Json = False,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Workloads run at each concurrency; else agents, or a trace."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance of each workload at each concurrency."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.bench import bench as run_bench
     from dflash_deploy.operations.bench import deployed, remote
 
     numbers = concurrency_of(concurrency)
-    others = (workload, prompts, requests, warmup, mtp, min_speedup, share, concurrency != CONCURRENCY)
-    _check_agents(agents is not None, sizes=bool(turns or context), others=any(others))
-    _check_trace(trace is not None, others=agents is not None or any(others) or max_tokens != LIMIT)
-    by_context = _measures_by_context(agents, turns, context, trace)
-    _check_results(min_speedup, (save, share, report), compared=bool(baseline or baseline_url))
+    _check_results(min_speedup, (save, report), compared=bool(baseline or baseline_url))
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
-    target: BenchTarget = (
-        deployed(directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
+    target = (
+        deployed(directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp)
         if url is None
         else remote(url, key_in(key_file), model, baseline_url=baseline_url)
     )
-    limits = Limits(max_tokens, temperature, thinking)
-    if by_context is not None:
-        found = by_context(target, limits=limits, repeats=repeats, save=save, report=report, reporter=terminal())
-        return _by_context(found, (save, report))
     load, reporter = os.getloadavg()[0], terminal()
     with reporter.working("measuring"):
         done = run_bench(
@@ -136,50 +90,17 @@ def bench(
             workloads=[name.strip() for name in workload.split(",") if name.strip()],
             prompts=prompts,
             concurrency=numbers,
-            limits=limits,
+            limits=Limits(max_tokens, temperature, thinking),
             requests=requests,
             repeats=repeats,
-            warmup=warmup,
+            context=context,
             min_speedup=min_speedup,
             save=save,
-            share=share,
             report=report,
             reporter=reporter,
         )
-    shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, share, report) if file))
+    shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, report) if file))
     return Report(done.document(), shown, failure=done.failure)
-
-
-def _measures_by_context(
-    agents: int | None, turns: int | None, context: int | None, trace: Path | None
-) -> Callable[..., AgentsBenchmark] | None:
-    """What measures agents or a trace; `None` for workloads. Raises BadInput for a trace that cannot be replayed."""
-    if trace is not None:
-        from dflash_deploy.bench.trace import read_trace
-        from dflash_deploy.operations.bench_agents import bench_trace
-
-        return partial(bench_trace, trace=read_trace(trace))
-    if agents is not None:
-        from dflash_deploy.operations.bench_agents import bench_agents
-
-        return partial(bench_agents, agents=agents, turns=turns, context=context)
-    return None
-
-
-def _check_agents(agents: bool, *, sizes: bool, others: bool) -> None:
-    """Refuse options that do not belong together: `sizes` of conversations, `others` of the other measurement."""
-    if sizes and not agents:
-        raise BadInput("--turns and --context belong to --agents", hint="add --agents 4")
-    if agents and others:
-        raise BadInput(
-            "--agents has its own workload",
-            hint="it goes with --turns, --context, --repeats, --max-tokens, --baseline, --save and --report",
-        )
-
-
-def _check_trace(trace: bool, *, others: bool) -> None:
-    if trace and others:
-        raise BadInput("--trace has its own requests", hint="it goes with --repeats, --baseline, --save and --report")
 
 
 def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, compared: bool) -> None:
@@ -190,24 +111,6 @@ def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, c
         raise BadInput("--min-speedup needs a run to compare with", hint="add --baseline or --baseline-url")
     for file in filter(None, files):
         check_output(file)
-
-
-def _by_context(done: AgentsBenchmark, files: Sequence[Path | None]) -> Report:
-    """The figures of conversations or of a trace."""
-    from dflash_deploy.bench.agent_figures import STAGE_COLUMNS, STAGE_UNITS
-
-    shown = list[Shown]()
-    for place, (_, rows) in done.tables().items():
-        grid = Grid(place, *STAGE_COLUMNS)
-        for row in rows:
-            grid.add_row(*row)
-        shown += [grid, ""]
-    verdicts = (f"verdict    {line}" for line in done.verdicts)
-    return Report(
-        done.document(),
-        (*shown, STAGE_UNITS, *verdicts, *(f"wrote {file}" for file in files if file)),
-        failure=done.failure,
-    )
 
 
 def _check_url(url: str | None, *, named: bool, restarts: bool) -> None:
@@ -226,11 +129,10 @@ def _shown(done: Benchmark, load: float) -> Iterator[Shown]:
     # --help needs no figures
     from dflash_deploy.bench.verdict import cautions, verdicts
 
-    yield _table(done.rows)
-    yield ""
-    if any(row.speculation == "mtp" for row in done.rows):
-        yield side_by_side(done.rows)
-        yield ""
+    for talks in (False, True):
+        if rows := [row for row in done.rows if (row.turn is not None) is talks]:
+            yield _table(rows, talks=talks)
+            yield ""
     yield "times are p50 / p99; length is the mean acceptance length"
     yield from _positions(done.rows)
     yield from weak_workloads(done.rows)
@@ -243,42 +145,29 @@ def _shown(done: Benchmark, load: float) -> Iterator[Shown]:
     yield from verdicts(done.rows)
 
 
-def _table(rows: Sequence[Row]) -> Shown:
-    drawn = Grid(
-        "workload", "concurrency", "drafter", "tokens/s", "speed-up", "req/s", "TTFT ms", "TPOT ms", "ITL ms", "length"
-    )  # fmt: skip
+def _table(rows: Sequence[Row], *, talks: bool) -> Shown:
+    """A line for each row; `talks` are conversations, with a line for each turn."""
+    only = ("turn", "prompt", "cached") if talks else ("req/s", "TPOT ms", "ITL ms")
+    drawn = Grid("workload", "concurrency", "drafter", "tokens/s", "speed-up", "TTFT ms", "length", *only)
     for row in rows:
+        prompt = f"{row.input_tokens / row.requests:,.0f}" if row.requests else "-"
+        cached = "-" if row.cached_share is None else f"{100 * row.cached_share:.0f} %"
+        last = (str(row.turn), prompt, cached)
         drawn.add_row(
             row.workload,
             str(row.concurrency),
             _made(row),
             f"{row.tokens_per_s:.1f}",
             f"{row.speedup:.2f}" if row.speedup else "-",
-            f"{row.requests_per_s:.2f}",
-            *(
-                f"{times.p50:.1f} / {times.p99:.1f}" if times else "-"
-                for times in (row.ttft_ms, row.tpot_ms, row.itl_ms)
-            ),
+            _times(row.ttft_ms),
             f"{row.acceptance_length:.2f}" if row.acceptance_length else "-",
+            *(last if talks else (f"{row.requests_per_s:.2f}", _times(row.tpot_ms), _times(row.itl_ms))),
         )
     return drawn
 
 
-def side_by_side(rows: Sequence[Row]) -> Shown:
-    """Tokens/s and speed-up of each way to make drafts, in one line for each workload and concurrency."""
-    kinds: Mapping[Speculation, str] = {"off": "no drafts", "mtp": "MTP head", "dflash": "DFlash"}
-    drawn = Grid("workload", "concurrency", *kinds.values())
-    found = {(row.workload, row.concurrency, row.speculation): row for row in rows}
-    for workload, concurrency in dict.fromkeys((row.workload, row.concurrency) for row in rows):
-        cells = (found.get((workload, concurrency, kind)) for kind in kinds)
-        drawn.add_row(workload, str(concurrency), *map(_speed, cells))
-    return drawn
-
-
-def _speed(row: Row | None) -> str:
-    if row is None:
-        return "-"
-    return f"{row.tokens_per_s:.1f}" + (f" ({row.speedup:.2f}x)" if row.speedup else "")
+def _times(times: Spread | None) -> str:
+    return f"{times.p50:.1f} / {times.p99:.1f}" if times else "-"
 
 
 def _made(row: Row) -> str:

@@ -108,15 +108,17 @@ def _show_usage(problem: TyperException) -> None:
     # an option without its value has no context
     context = getattr(problem, "ctx", None)
     path = context.command_path if context else "dflash-deploy"
-    hint = GONE.get(_unknown(problem, path)) or f"`{path} -h` shows what it accepts"
+    # `python -m dflash_deploy` has three words
+    below = path.removeprefix(context.find_root().command_path) if context else ""
+    hint = GONE.get(_unknown(problem, below)) or f"`{path} -h` shows what it accepts"
     typer.echo(f"  hint: {hint}", err=True)
 
 
-def _unknown(problem: TyperException, path: str) -> str:
-    """The command or option that does not exist, as in `GONE`; empty for other errors."""
+def _unknown(problem: TyperException, below: str) -> str:
+    """The command or option that does not exist, as in `GONE`; empty for other errors. `below` is its group."""
     command = re.match(r"No such command '([\w-]+)'", str(getattr(problem, "message", "")))
     name = command[1] if command else getattr(problem, "option_name", None)
-    return " ".join((*path.split()[1:], name)) if name else ""
+    return " ".join((*below.split(), name)) if name else ""
 
 
 def _worded(problem: TyperException) -> str:

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim"}
 
 
-@command(examples=("doctor", "doctor --probe --json"))
+@command(examples=("doctor", "doctor --report"))
 def doctor(
     directory: Directory = HERE,
     probe: Annotated[
         bool, typer.Option("--probe", help="Also start a container with the GPUs, if an image is here.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Print Markdown to paste into an issue, without API keys and tokens.")
     ] = False,
     as_json: Json = False,
 ) -> Report:
@@ -30,6 +33,11 @@ def doctor(
     """
     from dflash_deploy.operations.doctor import doctor as run_doctor
 
+    if report:
+        from dflash_deploy.operations.bundle import issue_report
+
+        written = issue_report(directory)
+        return Report(written, (written.text,))
     done = run_doctor(directory, probe=probe)
     note_if_new(directory)
     return Report(done, _shown(done.checks), failure=done.failure)

@@ -27,7 +27,6 @@ from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import KeyUsage
-    from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.operations.keys import NamedKey, Replaced
 
 
@@ -110,7 +109,7 @@ def keys_add(
 
     done = add_key(directory, name, scope=scope, in_flight=in_flight, tokens_per_minute=tokens_per_minute)
     there = done.deployment.option
-    now = "accepts it now" if done.status else f"gets it with `dflash-deploy {_start(done.deployment)}{there}`"
+    now = "accepts it now" if done.status else f"gets it with `dflash-deploy up{there}`"
     hand = f"keys show {name} --reveal{there}   the key, for the client"
     if scope != "metrics":
         hand = f"connect opencode --key {name}{there}   a note for the client, with the key"
@@ -129,8 +128,6 @@ def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = Fals
 
     done = revoke_key(directory, name)
     now = f"answers it {done.status} now" if done.status else "does not run"
-    if done.deployment.is_fleet:
-        now = f"on each host accepts it until `dflash-deploy {_start(done.deployment)}{done.deployment.option}`"
     return Report(done, (f"revoked      {name}, in {done.file}", f"engine       {now}"))
 
 
@@ -194,14 +191,9 @@ def keys_rotate(
     return Report(done, (*_replaced(done), *_restarted(done), *CLIENTS))
 
 
-def _start(deployment: Deployment) -> str:
-    """The command with which engines get the keys of `.env`."""
-    return "fleet up" if deployment.is_fleet else "up"
-
-
 def _restarted(done: Replaced) -> tuple[str, ...]:
     if done.proof is None:
-        start = f"`dflash-deploy {_start(done.new)}{done.new.option}`"
+        start = f"`dflash-deploy up{done.new.option}`"
         return (f"restarted    nothing: no engine runs here; {start} starts one with the new key",)
     old, new = done.proof.old_key, done.proof.new_key
     return (

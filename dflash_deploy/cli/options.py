@@ -46,8 +46,8 @@ Requests = Annotated[
 ]
 Repeats = Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")]
 RepeatsForMedian = Annotated[int, typer.Option(min=1, help="Repeats of each measurement; the median counts.")]
-Warmup = Annotated[
-    int | None, typer.Option(min=0, help="Requests before each measurement; else as many as the concurrency.")
+Context = Annotated[
+    int, typer.Option(min=0, help="Tokens of a conversation before each prompt; agents grow to them. [default: 0]")
 ]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")]
 Temperature = Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")]
@@ -246,7 +246,6 @@ def is_asked_on_terminal() -> bool:
 
 
 MOST_CONCURRENT = 4096
-MOST_OF_A_HEAD = 16
 
 GIB = 2**30
 """Bytes of memory."""
@@ -293,21 +292,6 @@ def concurrency_of(written: str) -> tuple[int, ...]:
             hint="such as --concurrency 1,2,4,8",
         )
     return tuple(sorted(numbers))
-
-
-def head_tokens_of(written: str) -> tuple[int, ...] | None:
-    """The numbers of draft tokens of the MTP head: none for `off`, `None` if nothing is given. Raises BadInput."""
-    if written in {"", "off"}:
-        return None if not written else ()
-    try:
-        numbers = tuple(int(part) for part in written.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(1 <= number <= MOST_OF_A_HEAD for number in numbers):
-        raise BadInput(
-            f"`--mtp {written}` is not valid (`off`, or numbers from 1 to {MOST_OF_A_HEAD})", hint="such as --mtp 2,4"
-        )
-    return numbers
 
 
 def draft_tokens_of(written: str) -> tuple[int, ...]:

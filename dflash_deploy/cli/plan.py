@@ -134,8 +134,6 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield from _memory(made)
     yield from _speed(made)
     yield from _published(found.published)
-    if found.head:
-        yield f"measured {found.head}"
     if asked:
         yield from _asked(asked)
     yield from refusal_of(made)

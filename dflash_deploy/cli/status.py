@@ -59,7 +59,7 @@ def status(
         if every is not None or replica is not None:
             raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
         past = history(directory, seconds_of("--since", since, most=LONGEST_PAST))
-        return Report(past.document(), tuple(_past(past, option_of(directory))))
+        return Report(past.document(), tuple(_past(past)))
     if every is None:
         found = run_status(directory, replica=replica)
         return Report(found.document(), tuple(_shown(found, option_of(directory))))
@@ -87,13 +87,11 @@ def _window(window: Window) -> str:
     ).rstrip()
 
 
-def _past(past: History, there: str) -> Iterator[str]:
+def _past(past: History) -> Iterator[str]:
     for one in past.events:
         yield f"{one.at:%Y-%m-%d %H:%M:%S} UTC  {one.event:11} {': '.join(filter(None, (one.command, one.text)))}"
     if not past.events:
         yield f"nothing since {past.since:%Y-%m-%d %H:%M:%S} UTC"
-    if not past.alerts:
-        yield f"without alerts: Prometheus does not run; `dflash-deploy monitor up{there}` starts it"
 
 
 def _answers(found: EndpointStatus) -> Iterator[str]:

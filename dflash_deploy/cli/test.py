@@ -34,7 +34,7 @@ Soak = Annotated[
         min=0.1,
         max=10_080,
         metavar="MINUTES",
-        help="Instead put it under load, then look for leaks, stalls, dead drafts.",
+        help="Send conversations of agents for N minutes instead: errors, memory, stalls, latency.",
     ),
 ]
 Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
@@ -59,8 +59,8 @@ def test(
     from dflash_deploy.operations.test import test as run_test
     from dflash_deploy.operations.test import test_url
 
-    if soak is not None and (only or url or baseline or baseline_url):
-        raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir, --replica, --json")
+    if soak is not None and (only or url or replica or baseline or baseline_url):
+        raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir and --json")
     _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
     reporter = terminal(results_on_stdout=not as_json)
@@ -69,7 +69,7 @@ def test(
         if soak is not None:
             from dflash_deploy.operations.soak import soak as run_soak
 
-            done = run_soak(directory, soak, replica=replica, reporter=reporter)
+            done = run_soak(directory, soak, reporter=reporter)
         elif url is not None:
             key = key_in(key_file)
             done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)

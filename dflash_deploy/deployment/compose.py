@@ -1,8 +1,7 @@
 """`compose.yaml` and the images' build context, from the fragments in compose/ and a plan.
 
 The services are one engine, or several behind a router in a network of their own. The build context in `.dflash/build/`
-has the files that the Dockerfiles of the images copy. An exported folder, which the user keeps, is written again only
-if none of its files was edited.
+has the files that the Dockerfiles of the images copy.
 """
 
 from __future__ import annotations
@@ -11,15 +10,12 @@ import copy
 import filecmp
 import hashlib
 import hmac
-import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -34,9 +30,6 @@ from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import (
     PRIVATE,
     PUBLIC,
-    STATE,
-    not_written,
-    remove_leftovers,
     write_atomically,
     write_if_changed,
 )
@@ -52,16 +45,15 @@ from dflash_deploy.deployment.front import (
 )
 from dflash_deploy.deployment.keys import remove_keys, write_keys
 from dflash_deploy.deployment.upgrading import planned_settings, remember_planned
-from dflash_deploy.errors import BadInput, FileMissing, FileRefused
+from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import VISIBLE, threads_here
-from dflash_deploy.intake.documents import ExportRecord, parse_document, read_state_text
-from dflash_deploy.intake.files import MIB, read_bytes, read_text, shown
+from dflash_deploy.intake.documents import read_state_text
+from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid, parse_packaged_yaml, parse_yaml
 from dflash_deploy.plan.replicas import IN_ORDER, gpus_of_member, member_of
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.gateway.health import MEMORY_FILE
-from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
 ENGINES_NETWORK = "engines"
@@ -179,132 +171,6 @@ def _names(text: str) -> Iterator[str]:
     return (found["name"] for found in _ANY_VARIABLE.finditer(text))
 
 
-RECORD = ".dflash-export.json"
-"""The file with the digests of what was written, so that edited files and those of others are known."""
-
-NO_FILES: Mapping[str, list[str]] = {}
-
-ADDITIONS = {
-    "kubernetes": "an overlay",
-    "compose": "compose.override.yaml",
-}
-"""The forms of an export, and where a person's changes to it belong."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a folder comes from: a deployment, and the form of the export."""
-
-    deployment: str
-    form: str = "kubernetes"
-
-
-def write_folder(out: Path, origin: Origin, texts: Mapping[str, str]) -> None:
-    """Write a folder's files, and remove those of its last export that it no longer has.
-
-    Raises BadInput, and writes nothing, if the folder has the export of another deployment or by another command, has
-    files of a person instead of an export, or if one of its files was edited; PreflightRefused if the disk is full.
-    """
-    # of an export that was killed: without a record, its temporary file would be taken for a person's
-    remove_leftovers(out, RECORD)
-    record = _read_record(out, origin)
-    before = record.files if record else NO_FILES
-    present = {name: _digest_at(out / name) for name in {*texts, *before}}
-    for name, text in texts.items():
-        digest = present[name]
-        if digest is not None and digest not in (*before.get(name, ()), _digest(text.encode())):
-            raise BadInput(
-                f"{shown(out / name)} was edited, or written by someone else",
-                hint=f"move your changes to {ADDITIONS[origin.form]} and remove the file, or choose another directory "
-                "with --out",
-            )
-    after = {name: [_digest(text.encode())] for name, text in texts.items()}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        # first with the digests of both exports: a command that is killed is repeated, and finds its own files
-        _record(out, origin, {name: [*before.get(name, ()), *after.get(name, ())] for name in {*before, *after}})
-        for name, text in texts.items():
-            place = out / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(place.parent, place.name)
-            write_atomically(place, text, mode=PUBLIC)
-        for name in before.keys() - texts.keys():
-            # an edited one is a person's now
-            if present[name] in before[name]:
-                (out / name).unlink()
-        _record(out, origin, after)
-    except OSError as problem:
-        raise not_written(out, problem) from None
-
-
-def _read_record(out: Path, origin: Origin) -> ExportRecord | None:
-    """What the last export into the folder wrote; `None` for a new or an empty folder.
-
-    Raises BadInput if the folder is a deployment's, has the export of another deployment or command, or files
-    and no export.
-    """
-    if STATE in out.absolute().parts:
-        raise BadInput(f"{shown(out)} is a directory of a deployment", hint="choose another directory with --out")
-    try:
-        record = parse_document(read_bytes(out / RECORD, limit=MIB), ExportRecord, limit=MIB)
-    except FileMissing:
-        if _has_files(out):
-            raise BadInput(
-                f"{shown(out)} has files that this command did not write",
-                hint="choose a new or an empty directory with --out",
-            ) from None
-        return None
-    except Invalid as problem:
-        raise BadInput(
-            f"{shown(out / RECORD)} {problem}", hint="choose a new directory with --out: this one may have edited files"
-        ) from None
-    _check_origin(out, record, origin)
-    return record
-
-
-def _check_origin(out: Path, record: ExportRecord, origin: Origin) -> None:
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in record.files):
-        raise BadInput(
-            f"{shown(out / RECORD)} names files outside of its folder", hint="choose a new directory with --out"
-        )
-    if record.form != origin.form:
-        raise BadInput(f"{shown(out)} has an export for {record.form}", hint="choose another directory with --out")
-    if record.deployment != origin.deployment:
-        raise BadInput(
-            f"{shown(out)} has the export of another deployment: {shown(Path(record.deployment))}",
-            hint="choose another directory with --out",
-        )
-
-
-def _has_files(out: Path) -> bool:
-    try:
-        return any(out.iterdir())
-    except FileNotFoundError:
-        return False
-    except OSError as problem:
-        raise not_written(out, problem) from None
-
-
-def _digest_at(path: Path) -> str | None:
-    """The digest of a file; `None` if it is missing, empty if it is not a file of this kind."""
-    try:
-        return _digest(read_bytes(path, limit=MIB))
-    except FileMissing:
-        # a link to a missing file is something that a person made
-        return "" if path.is_symlink() else None
-    except FileRefused:
-        return ""
-
-
-def _digest(content: bytes) -> str:
-    return sha256(content).hexdigest()
-
-
-def _record(out: Path, origin: Origin, files: Mapping[str, list[str]]) -> None:
-    document = {"schema": 1, **asdict(origin), "files": dict(sorted(files.items()))}
-    write_atomically(out / RECORD, json.dumps(document, indent=2) + "\n", mode=PUBLIC)
-
-
 NAME = "build"
 """The directory's name in `.dflash/`. `build.PID` is one that is not complete yet, or not needed any more."""
 
@@ -356,12 +222,6 @@ SALT = "label-salt"
 """The file in `.dflash/`, readable only by its owner, with a random text for the label of the secrets."""
 
 BUILD_CONTEXT = "./.dflash/build"
-
-ALL_GPUS = "NVIDIA_VISIBLE_DEVICES"
-"""The variable with which Docker gives a container all GPUs; a cluster gives each pod its own."""
-
-_ONLY_HERE = (ALL_GPUS, VISIBLE, IN_ORDER)
-"""Variables with the numbers of this machine's GPUs: a pod counts its own from 0."""
 
 HEADER = """\
 # Generated by dflash-deploy {version} from .env; `up` overwrites it: put additions into compose.override.yaml.
@@ -443,17 +303,6 @@ def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     return filled
 
 
-def resolved_document(deployment: Deployment, plan: Plan, kept: Collection[str]) -> dict[str, Any]:
-    """The Compose file of a plan with the value of each variable, except those of `kept`, which stay variables."""
-
-    def value(found: re.Match[str]) -> str:
-        # Compose expands a single $
-        return found[0] if found["name"] in kept else _expanded(found, plan).replace("$", "$$")
-
-    resolved: dict[str, Any] = _mapped(_with_variables(deployment, plan), lambda text: VARIABLE.sub(value, text))
-    return resolved
-
-
 def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     """The Compose file of a plan, with a variable for each setting."""
     document = merge(parse_packaged_yaml(asset_text("compose", name)) for name in _fragments(plan))
@@ -481,24 +330,6 @@ def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
         # the router reads its keys only when it starts
         document["services"][ROUTER]["labels"][ROUTER_LABEL] = _salted(deployment, keys.admin, keys.probe)
     return shared_out(document, plan) if several else document
-
-
-def environment_of(plan: Plan) -> dict[str, str]:
-    """Return the environment of the engine's container, as Compose expands it from a plan. It has no secrets.
-
-    What only Docker gives the container is left out: this machine's GPUs, and the mounted file of further keys.
-    """
-    fragments = [name for name in _fragments(plan) if name != "keys.yaml"]
-    service = merge(parse_packaged_yaml(asset_text("compose", name)) for name in fragments)["services"][SERVICE]
-    texts = {
-        name: VARIABLE.sub(lambda found: _expanded(found, plan), text) for name, text in service["environment"].items()
-    }
-    texts.update({name: value for name, value in plan.values.items() if passed_on(name)})
-    return {name: text for name, text in texts.items() if text and name not in (*SECRET_NAMES, *_ONLY_HERE)}
-
-
-def _expanded(variable: re.Match[str], plan: Plan) -> str:
-    return plan.values.get(variable["name"]) or variable["default"] or ""
 
 
 def _has_door(plan: Plan) -> bool:

@@ -39,9 +39,6 @@ MOST_ENTRIES = 1000
 MOST_NAMED = 3
 """Deployments that a hint names."""
 
-FLEET_FILE = "fleet.yaml"
-"""Beside `.env` it makes the deployment that of several hosts."""
-
 CREATE = "create one with `dflash-deploy init`"
 
 
@@ -144,11 +141,6 @@ class DeploymentPlaces:
     def state(self) -> Path:
         """`.dflash/`: logs, run state, the image's build context."""
         return self.directory / ".dflash"
-
-    @property
-    def is_fleet(self) -> bool:
-        """Whether it is the deployment of several hosts, which get its settings with `fleet up`."""
-        return (self.directory / FLEET_FILE).exists()
 
     @property
     def option(self) -> str:

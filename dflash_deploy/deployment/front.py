@@ -178,15 +178,11 @@ def storage_of(deployment: Deployment) -> Path:
     return door_directory(deployment) / "data"
 
 
-def door_files(deployment: Deployment, settings: Settings, *, exported: bool = False) -> dict[str, str]:
-    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority.
-
-    `exported`: for a folder without the file of keys with which the router guards its metrics.
-    """
+def door_files(deployment: Deployment, settings: Settings) -> dict[str, str]:
+    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority."""
     from dflash_deploy.door.caddyfile import caddyfile  # noqa: PLC0415 - needed behind a door only
 
-    door = door_of(settings)
-    files = {CADDYFILE: caddyfile(replace(door, router_metrics="") if exported else door)}
+    files = {CADDYFILE: caddyfile(door_of(settings))}
     if settings.published and settings.dflash_acme_root:
         files[ROOT] = certificates_in(deployment.path(settings.dflash_acme_root))
     return files

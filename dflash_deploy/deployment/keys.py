@@ -26,11 +26,6 @@ def keys_file(deployment: Deployment) -> Path:
     return deployment.state / "keys" / KEYS_FILE
 
 
-def limits_directory(deployment: Deployment) -> Path:
-    """The directory in which native gateways count requests of keys with limits together; they make it."""
-    return deployment.state / "limits"
-
-
 def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
     """Write the keys of DFLASH_API_KEYS for the gateway; return whether they changed.
 

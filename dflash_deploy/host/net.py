@@ -91,10 +91,6 @@ class Link(ForeignDocument):
         """The network of its address."""
         return ipaddress.IPv4Network(f"{self.address}/{self.prefix}", strict=False)
 
-    def document(self) -> dict[str, str | int | bool | None]:
-        """One of `links` in `fleet facts --json`."""
-        return self.model_dump()
-
 
 def links_of(addresses: str, sysfs: Mapping[str, str]) -> tuple[Link, ...]:
     """Return the links in the output of `ip -j address` and in files of /sys/class, by their path below it."""

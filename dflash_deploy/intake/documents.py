@@ -1,7 +1,7 @@
 """The program's own JSON documents, and state files of a deployment that heal.
 
-Documents are read strictly: a power cut or an editor may have damaged them, and a person may have edited the record of
-an exported folder. A damaged state file is renamed, reported, and treated as missing.
+Documents are read strictly: a power cut or an editor may have damaged them. A damaged state file is renamed, reported,
+and treated as missing.
 """
 
 from __future__ import annotations
@@ -123,43 +123,6 @@ class SettingsBefore(PlannedSettings):
     lock: Annotated[str, Field(max_length=MIB)] = ""
 
 
-class TunePoint(Document):
-    """One measurement of `tune`."""
-
-    tokens_per_s: Annotated[float, Field(ge=0, lt=1e9)]
-    streams: Annotated[int, Field(ge=1, lt=2**31)]
-    draft_tokens: Annotated[int, Field(ge=0, lt=2**31)]
-
-
-class TuneConditions(Document):
-    """What was measured by `tune`: the pair, when, and the seconds of each start of the engine."""
-
-    pair: Annotated[str, Field(max_length=200)] = ""
-    at: Annotated[str, Field(max_length=40)] = ""
-    seconds_of_starts: Annotated[list[Seconds], Field(max_length=10_000)]
-
-
-class TuneHead(Document):
-    """The MTP head beside the drafter, in words."""
-
-    better: bool
-    sentence: Annotated[str, Field(max_length=400)]
-
-
-class TuneData(Document):
-    """The figures of a run of `tune` that the next one and `plan` read."""
-
-    measured: TuneConditions
-    points: Annotated[list[TunePoint], Field(max_length=10_000)]
-    head: TuneHead | None = None
-
-
-class TuneEvidence(Document):
-    """`.dflash/tune.json`: the figures that the last run of `tune` decided on."""
-
-    data: TuneData
-
-
 Milliseconds = Annotated[float, Field(ge=0, lt=1e12)]
 
 Tokens = Annotated[int, Field(ge=0, lt=2**53)]
@@ -178,29 +141,19 @@ class BenchRow(Document):
     concurrency: Annotated[int, Field(ge=1, lt=2**31)]
     drafter: bool | None
     mtp: bool
-    requests: Tokens
     duration_s: Annotated[float, Field(gt=0, lt=1e9)]
-    input_tokens: Tokens
     output_tokens: Tokens
-    ttft_ms: BenchTimes | None
     tpot_ms: BenchTimes | None
-    acceptance_length: Annotated[float, Field(ge=1, lt=1e4)] | None
 
 
 class BenchConditions(Document):
-    """What was measured by `bench`, and when. The figures of an endpoint by its URL have no pair."""
+    """When `bench` measured."""
 
-    profile: Annotated[str, Field(max_length=200)] = ""
-    pair: Annotated[str, Field(max_length=200)] = ""
-    engine: Annotated[str, Field(max_length=200)] = ""
     at: Annotated[str, Field(max_length=40)]
-    settings: Annotated[dict[Name, Name], Field(max_length=1000)]
-    baseline_url: Name = ""
-    cores: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class BenchRun(Document):
-    """The figures of a run of `bench` that `capacity` reads."""
+    """The figures of a run of `bench` that other commands read."""
 
     measured: BenchConditions
     rows: Annotated[list[BenchRow], Field(max_length=10_000)]
@@ -291,15 +244,6 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         error = problem.errors(include_url=False, include_input=False)[0]
         place = place_of(error["loc"])
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
-
-
-class ExportRecord(Document):
-    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    form: Name = "kubernetes"
-    deployment: Name
-    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
 
 
 V = TypeVar("V")

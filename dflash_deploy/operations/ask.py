@@ -20,7 +20,7 @@ from dflash_deploy.errors import BadInput, DeployError, EngineNotReady
 from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
-from dflash_deploy.operations.bench import LAST_BASELINE, last_figures
+from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
 from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor

@@ -6,326 +6,125 @@ The last run leaves its figures in the deployment; `bench --save` writes figures
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from dflash_deploy import __version__
-from dflash_deploy.bench.figures import SIZES, Beside, Row, Speculation, as_counted, beside, missed
+from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
 from dflash_deploy.bench.page import page
-from dflash_deploy.bench.share import SharedMachine, SharedResult, machine_of
-from dflash_deploy.bench.share import share as share_result
 from dflash_deploy.bench.sweep import Sweep, run_sweep, with_speedups
-from dflash_deploy.bench.workload import DescribedWorkload, Limits, choose, described
-from dflash_deploy.catalog.load import Catalog, load_catalog
-from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.bench.workload import AGENTS, DescribedWorkload, Limits, choose, described
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
-from dflash_deploy.deployment.compose import member_plans
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, check_output, write_atomically, write_output
+from dflash_deploy.deployment.files import check_output, write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.document import SCHEMA, as_document
-from dflash_deploy.errors import BadInput, BenchmarkMissed, FileRefused, NotPossible
-from dflash_deploy.host.ask import image_id
-from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchRow, BenchRun, parse_document, read_state
-from dflash_deploy.intake.files import MIB, read_argument, shown
-from dflash_deploy.intake.parse import Invalid
+from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady, NotPossible
 from dflash_deploy.operations.addresses import address_of
+from dflash_deploy.operations.figures import DESCRIBING, keep_figures
 from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, follow
-from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
-from dflash_deploy.startup.rolling import plan_with, set_apart
-from dflash_deploy.tuning.experiment import mtp_head
-from dflash_deploy.weights.lock import Lock, read_lock
+from dflash_deploy.startup.rolling import plan_with
 
-LARGEST_FIGURES = 16 * MIB
-
-OF_PLAIN_SPEED = (
-    # of one engine it is empty: a run over several measured none of them by itself
-    Settings.replicas,
-    Settings.tensor_parallel_size,
-    Settings.nodes,
-    Settings.distributed_executor,
-    Settings.model_file,
-    Settings.quantization,
-    Settings.kv_cache_dtype,
-    Settings.attention_backend,
-    Settings.enforce_eager,
-    Settings.omp_wait_policy,
-    Settings.extra_args,
-)
-"""Settings that change the time of a token without drafts.
-
-MAX_NUM_SEQS and MAX_NUM_BATCHED_TOKENS are not among them. They limit which requests run, and the time is kept by the
-number of those that do: rows above the limit that was measured are left out (`rows_below_limit`). `tune` changes both.
-"""
-
-LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
-"""In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding."""
-
-
-def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:
-    """Keep the document of a run of `bench`, for `capacity`. Raises OSError if it cannot be written.
-
-    `baseline`: it measured one engine of this deployment without speculative decoding too, which `monitor` compares
-    with until the next such run.
-    """
-    for name in (LAST_FIGURES, LAST_BASELINE) if baseline else (LAST_FIGURES,):
-        write_atomically(deployment.make_state() / name, text, mode=PRIVATE)
-
-
-def last_figures(deployment: Deployment, name: str = LAST_FIGURES) -> BenchRun | None:
-    """The figures of the last run; `None` if there was none, or its file was changed."""
-    try:
-        kept = read_state(deployment.state / name, BenchFigures, limit=LARGEST_FIGURES)
-    except FileRefused:
-        return None
-    return None if kept is None else kept.data
-
-
-def rows_below_limit(run: BenchRun) -> list[BenchRow]:
-    """The rows of a run, less those with more clients than MAX_NUM_SEQS: they measured the wait."""
-    written = run.measured.settings.get(Settings.max_num_seqs.name, "")
-    most = int(written) if written.isdecimal() else None
-    return [row for row in run.rows if most is None or row.concurrency <= most]
-
-
-@dataclass(frozen=True)
-class PlainSpeed:
-    """How fast one engine of a deployment is without speculative decoding, as `bench` measured it.
-
-    `tpot_seconds` has the mean time per output token by concurrency; empty if nothing is known. `unfit` says what the
-    last figures measured instead; empty if they count, and if there are none.
-    """
-
-    tpot_seconds: Mapping[int, float]
-    unfit: str = ""
-
-
-def plain_speed(deployment: Deployment, plan: Plan) -> PlainSpeed:
-    """The speed of the last run without drafts, if what it measured is what the plan runs."""
-    last = last_figures(deployment, LAST_BASELINE) or last_figures(deployment)
-    known = [
-        (row.concurrency, row.requests, row.tpot_ms.mean / 1000)
-        for row in (rows_below_limit(last) if last else ())
-        if row.drafter is False and row.requests and row.tpot_ms and row.tpot_ms.mean
-    ]
-    if last is None or not known:
-        return PlainSpeed({})
-    unfit = measured_instead(last.measured, plan)
-    return PlainSpeed({}, unfit) if unfit else PlainSpeed({at: _mean(known, at) for at, *_ in known})
-
-
-def measured_instead(measured: BenchConditions, plan: Plan) -> str:
-    """What the half of a run without drafts measured; empty if it is one engine of the plan, as the plan runs it."""
-    if measured.baseline_url:
-        return f"another endpoint, {measured.baseline_url}"
-    here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")
-    there = (measured.profile, measured.pair, measured.engine)
-    named = [text for text, own in zip(there, here, strict=True) if text != own]
-    one = next(iter(member_plans(plan)), plan)
-    named += [
-        f"{field}={field.text(measured.settings) or '(empty)'}"
-        for field in OF_PLAIN_SPEED
-        if field.text(measured.settings) != field.text(one.values)
-    ]
-    if measured.cores != len(one.settings.dflash_cores):
-        named.append(f"an engine on {measured.cores or 'all'} cores")
-    return ", ".join(named)
-
-
-def _mean(known: Sequence[tuple[int, int, float]], concurrency: int) -> float:
-    """The mean over the requests of all workloads at a concurrency."""
-    here = [(requests, seconds) for at, requests, seconds in known if at == concurrency]
-    return sum(requests * seconds for requests, seconds in here) / sum(requests for requests, _ in here)
-
-
-def figures_in(path: Path) -> BenchRun:
-    """The figures in a file. Raises BadInput if it is not one of `bench`."""
-    hint = "name a file that `bench --save` wrote"
-    try:
-        return parse_document(read_argument(path, limit=LARGEST_FIGURES), BenchFigures, limit=LARGEST_FIGURES).data
-    except FileRefused as problem:
-        raise BadInput(f"{shown(path)} cannot be read: {problem.message}", hint=hint) from None
-    except Invalid as problem:
-        raise BadInput(f"{shown(path)} {problem}", hint=hint) from None
-
-
-R = TypeVar("R")
-
-Work = Callable[[Endpoint, Speculation], list[R]]
+Work = Callable[[Endpoint, Speculation], list[Row]]
 """Measures an endpoint as it is, with drafts that are made so."""
 
-DESCRIBING = (
-    *SIZES,
-    *OF_PLAIN_SPEED,
-)
-"""Settings that a figure means little without."""
-
-
-class BenchTarget(Protocol):
-    """What can be measured. `pair` and `plan` are `None` if nothing is known of the models behind the endpoint."""
-
-    @property
-    def pair(self) -> ModelPair | None:
-        """Target and drafter, for workloads that ask what the model knows."""
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan of the deployment."""
-
-    @property
-    def deployment(self) -> Deployment | None:
-        """The deployment; `None` if another program runs the endpoint."""
-
-    @property
-    def redact(self) -> Redact:
-        """Takes the API key out of text."""
-
-    @property
-    def description(self) -> Mapping[str, object]:
-        """What was measured, for the report: model, endpoint, settings."""
-
-    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
-        """Do the work with and, if it was asked for, without speculative decoding. Raises EngineNotReady."""
-
-    def memory(self) -> int | None:
-        """Bytes of host memory of the engine; `None` if unknown."""
-
 
 @dataclass(frozen=True)
-class Remote:
-    """An endpoint that another program runs; `plain` is a second one, without speculative decoding."""
+class BenchTarget:
+    """What is measured: `deployed` and `remote` return one.
+
+    `second` serves the same target without speculative decoding. Of an endpoint that another program runs there is
+    neither deployment nor plan. `others` are plans to restart a deployment with, one after the other.
+    """
 
     endpoint: Endpoint
-    plain: Endpoint | None
+    second: Endpoint | None
     redact: Redact
     description: Mapping[str, object]
+    deployment: Deployment | None = None
+    plan: Plan | None = None
+    others: tuple[Plan, ...] = ()
+    patience: float = PATIENCE
 
-    @property
-    def pair(self) -> None:
-        """The models are not known."""
+    def each(self, work: Work, reporter: Reporter) -> list[Row]:
+        """Do the work with and, if it was asked for, without speculative decoding. Raises EngineNotReady.
 
-    @property
-    def plan(self) -> None:
-        """It has no deployment."""
-
-    @property
-    def deployment(self) -> None:
-        """It has no deployment."""
-
-    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
-        """Both endpoints, one after the other."""
-        with self.endpoint as endpoint:
-            done = work(endpoint, "dflash" if self.plain else "unknown")
-        return done + _second(self.plain, work)
-
-    def memory(self) -> None:
-        """Not known."""
-
-
-@dataclass(frozen=True)
-class Deployed:
-    """The deployment of a directory. `others` are plans to restart it with, one after the other."""
-
-    deployment: Deployment
-    plan: Plan
-    others: tuple[Plan, ...]
-    second: Endpoint | None
-    patience: float
-    description: Mapping[str, object]
-
-    @property
-    def pair(self) -> ModelPair:
-        """Target and drafter of the plan."""
-        return self.plan.pair
-
-    @property
-    def redact(self) -> Redact:
-        """Takes the secrets of `.env` out of text."""
-        return self.deployment.redact
-
-    def each(self, work: Work[R], reporter: Reporter) -> list[R]:
-        """The engine as it runs, then restarted with the other plans, and back to its own settings."""
+        A deployment is measured as it runs, then restarted with the other plans, and back to its own settings.
+        """
         with ExitStack() as stack:
-            stack.enter_context(command_lock(self.deployment, "bench"))
-            if self.others:
-                # both halves without the requests of clients
-                stack.enter_context(engine_work(self.deployment, "bench", reporter, MEASURING))
-                stack.enter_context(set_apart(self.deployment, reporter.note))
-            endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
-            served_names(endpoint, hint=START_IT, redact=self.redact)
-            rows = work(endpoint, speculation_of_plan(self.plan))
-            if self.others:
-                with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:
-                    for other in self.others:
-                        become(other)
-                        follow(endpoint, self.deployment, self.plan)
-                        rows += work(endpoint, speculation_of_plan(other))
-                record(self.deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
-            return rows + _second(self.second, work)
+            if self.deployment is None or self.plan is None:
+                endpoint = stack.enter_context(self.endpoint)
+                rows = work(endpoint, "dflash" if self.second else "unknown")
+            else:
+                stack.enter_context(command_lock(self.deployment, "bench"))
+                if self.others:
+                    stack.enter_context(engine_work(self.deployment, "bench"))
+                endpoint = stack.enter_context(self.endpoint)
+                served_names(endpoint, hint=START_IT, redact=self.redact)
+                rows = work(endpoint, speculation_of_plan(self.plan))
+                if self.others:
+                    rows += self._restarted(self.deployment, self.plan, work, reporter)
+            return rows + (work(stack.enter_context(self.second), "off") if self.second else [])
 
-    def memory(self) -> int | None:
-        """Bytes of host memory of the engine."""
-        return runtime_for(self.deployment, self.plan).memory()
+    def _restarted(self, deployment: Deployment, plan: Plan, work: Work, reporter: Reporter) -> list[Row]:
+        rows = []
+        with restarts(deployment, plan, patience=self.patience, reporter=reporter) as become:
+            for other in self.others:
+                become(other)
+                follow(self.endpoint, deployment, plan)
+                rows += work(self.endpoint, speculation_of_plan(other))
+        record(deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
+        return rows
 
 
 def deployed(
     directory: Path,
     *,
-    replica: int | None = None,
     baseline: bool = False,
     baseline_url: str | None = None,
     mtp: int | None = None,
     patience: float = PATIENCE,
-) -> Deployed:
+) -> BenchTarget:
     """The deployment of a directory, as something to measure.
 
     `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and this many draft
     tokens: the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures
-    another endpoint instead. `replica` measures only that one of several engines; if it restarts, the others get its
-    requests. Raises NotPossible if the deployment has no drafter to leave out, the target no head, or several engines
-    were to restart.
+    another endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no head.
     """
-    whole = Deployment.existing(directory)
-    planned = plan_of(whole)
-    deployment, plan = seen_as(whole, planned, replica)
-    if baseline or mtp is not None:
-        refuse_several(plan, "a comparison")
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:
         check_speculating(plan)
-    with endpoint_of(deployment, plan) as endpoint:
-        description = described_target(plan, endpoint.model)
-    if plan.settings.dflash_cores:
-        description["cores"] = len(plan.settings.dflash_cores)
-    second = None
+    endpoint = endpoint_of(deployment, plan)
+    description, second = described_target(plan, endpoint.model), None
     if baseline_url is not None:
         description["baseline_url"] = address_of(baseline_url)
         second = Endpoint(address_of(baseline_url), deployment.key, endpoint.model, proxies=True)
         hint = "name an endpoint that serves the same model without a drafter"
         served_names(second, hint=hint, redact=deployment.redact)
     others = tuple(_others(deployment, plan, baseline=baseline, mtp=mtp))
-    return Deployed(deployment, plan, others, second, patience, description)
+    return BenchTarget(endpoint, second, deployment.redact, description, deployment, plan, others, patience)
 
 
-def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str | None = None) -> Remote:
+def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str | None = None) -> BenchTarget:
     """Any endpoint by its URL, as something to measure; `model` is the served name, the first one if it is left out.
 
     Raises BadInput, and EngineNotReady if it does not answer.
@@ -338,7 +137,7 @@ def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str
         names = served_names(endpoint, hint=hint, redact=redact)
         endpoint.model = model or names[0]
     description: dict[str, object] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
-    return Remote(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, description)
+    return BenchTarget(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, description)
 
 
 def described_target(plan: Plan, model: str) -> dict[str, object]:
@@ -351,6 +150,24 @@ def described_target(plan: Plan, model: str) -> dict[str, object]:
         "model": model,
         "settings": {field.name: plan.values[field.name] for field in DESCRIBING if plan.values.get(field.name)},
     }
+
+
+def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
+    """How a measurement that just ended was made."""
+    return {
+        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "version": __version__,
+        "max_tokens": limits.max_tokens,
+        "temperature": limits.temperature,
+        "thinking": limits.thinking,
+        "repeats": repeats,
+    }
+
+
+def mtp_head(count: int) -> dict[str, str]:
+    """The settings of this many draft tokens of the target's MTP head."""
+    drafter, number, schedule = Settings.dflash_drafter, Settings.dflash_num_spec_tokens, Settings.dflash_spec_schedule
+    return {drafter.name: MTP, number.name: str(count), schedule.name: ""}
 
 
 def _others(deployment: Deployment, plan: Plan, *, baseline: bool, mtp: int | None) -> Iterator[Plan]:
@@ -372,24 +189,20 @@ def speculation_of_plan(plan: Plan) -> Speculation:
     return "dflash" if plan.drafting else "mtp" if plan.uses_mtp_head else "off"
 
 
-def _second(endpoint: Endpoint | None, work: Work[R]) -> list[R]:
-    if endpoint is None:
-        return []
-    with endpoint:
-        return work(endpoint, "off")
-
-
 def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row]:
     """All rows, without the key in an answer that repeats it."""
 
-    warned: list[bool] = []
+    asked: list[Sweep] = []
 
     def work(endpoint: Endpoint, speculation: Speculation) -> list[Row]:
-        if not warned:
+        if not asked:
             # once, and only of an endpoint that answers
-            warned.append(True)
-            warn_of_waiting(target.plan, max(sweep.concurrency), reporter)
-        rows = run_sweep(endpoint, sweep, speculation, show=lambda row: reporter.measured(row, ""))
+            _warn_of_waiting(target.plan, max(sweep.concurrency), reporter)
+            asked.append(_within_context(sweep, endpoint, target))
+        try:
+            rows = run_sweep(endpoint, asked[0], speculation, show=lambda row: reporter.measured(row, ""))
+        except EndpointError as problem:
+            raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
         every = target.plan is None or target.plan.engine.kind.counts_every_draft
         return [replace(as_counted(row, counts_every_draft=every), problem=target.redact(row.problem)) for row in rows]
 
@@ -397,13 +210,30 @@ def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row
     return with_speedups(*([row for row in rows if (row.speculation == "off") is off] for off in (False, True)))
 
 
-def warn_of_waiting(plan: Plan | None, concurrency: int, reporter: Reporter) -> None:
-    """Say it if an engine serves fewer requests at the same time than are sent."""
+def _warn_of_waiting(plan: Plan | None, concurrency: int, reporter: Reporter) -> None:
+    """Say it if the engine serves fewer requests at the same time than are sent."""
     most = plan.settings.max_num_seqs if plan else None
-    if plan and most and concurrency > (most := most * plan.settings.replicas):
+    if most and concurrency > most:
         reporter.note(
             f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
         )
+
+
+def _within_context(sweep: Sweep, endpoint: Endpoint, target: BenchTarget) -> Sweep:
+    """The sweep with the longest sequence, if it matters. Raises BadInput if conversations do not fit."""
+    agents = any(one.name == AGENTS for one in sweep.workloads)
+    if not sweep.context and not agents:
+        return sweep
+    longest = target.plan.settings.max_model_len if target.plan else None
+    longest = longest or next((one.max_model_len for one in endpoint.served() if one.max_model_len), None)
+    if longest is None and not sweep.context:
+        raise BadInput("the endpoint does not report its context", hint="name it: --context TOKENS")
+    if longest is not None and sweep.context > longest:
+        raise BadInput(
+            f"a context of {sweep.context} tokens does not fit: the model has {longest}",
+            hint=f"--context {longest} fits",
+        )
+    return replace(sweep, longest=longest or sweep.context)
 
 
 LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
@@ -442,55 +272,44 @@ def bench(
     limits: Limits = LIMITS,
     requests: int | None = None,
     repeats: int = 1,
-    warmup: int | None = None,
+    context: int = 0,
     min_speedup: float | None = None,
     save: Path | None = None,
-    share: Path | None = None,
     report: Path | None = None,
     reporter: Reporter = SILENT,
 ) -> Benchmark:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance of a target, which `deployed` or `remote` returns.
 
     `workloads` are names as in docs/reference/bench.md, `prompts` a JSONL file of further ones. `requests` counts those
-    of one repeat. `save` writes the figures as JSON, `report` as one HTML page, `share` what can be published
-    (`bench.share`). Raises BadInput, EngineNotReady.
+    of one repeat. Each prompt has `context` tokens of a conversation before it; conversations of agents grow to them.
+    `save` writes the figures as JSON, `report` as one HTML page. Raises BadInput, EngineNotReady.
     """
-    for file in (save, share, report):
+    for file in (save, report):
         if file is not None:
             check_output(file)
     sweep = Sweep(
-        workloads=tuple(choose(workloads, prompts, target.pair)),
+        workloads=tuple(choose(workloads, prompts, target.plan.pair if target.plan else None)),
         concurrency=tuple(sorted(set(concurrency))),
         limits=limits,
         repeats=repeats,
         requests=requests,
-        warmup=warmup,
+        context=context,
     )
     rows = _measured(target, sweep, reporter)
     done = Benchmark(
         rows=tuple(rows),
         published=tuple(_published(target, rows)),
         failure=missed(rows, min_speedup, ours=target.plan is not None),
-        measured={**target.description, **circumstances(limits, repeats)},
+        measured={**target.description, **circumstances(limits, repeats), "context": context},
         workloads=described(sweep.workloads),
     )
-    _write(done, target, save, report)
-    if share:
-        write_output(share, _share(done, target).text())
-    _keep(done, target, reporter)
+    text = _saved(done, target)
+    if save:
+        write_output(save, text)
+    if report:
+        write_output(report, page(text))
+    _keep(done, target, text, reporter)
     return done
-
-
-def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
-    """How a measurement that just ended was made."""
-    return {
-        "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        "version": __version__,
-        "max_tokens": limits.max_tokens,
-        "temperature": limits.temperature,
-        "thinking": limits.thinking,
-        "repeats": repeats,
-    }
 
 
 def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
@@ -500,64 +319,21 @@ def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
     return beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows)
 
 
-def _write(done: Benchmark, target: BenchTarget, save: Path | None, report: Path | None) -> None:
-    if save:
-        write_output(save, _saved(done, target))
-    if report:
-        write_output(report, target.redact(page(done.document())))
+def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -> None:
+    """Leave the figures in the deployment, unless requests failed or are turns of conversations.
 
-
-def _share(done: Benchmark, target: BenchTarget) -> SharedResult:
-    """What can be published of a run. Another machine may run an endpoint by its URL: neither is described."""
-    plan, deployment, known = target.plan, target.deployment, load_catalog()
-    if plan is None or deployment is None:
-        return shared(done, None, machine_of((), None), known)
-    image = plan.settings.dflash_image if plan.runtime == "compose" else ""
-    return shared(
-        done,
-        plan,
-        machine_of(read_gpus().gpus, os.cpu_count()),
-        known,
-        image=image if "@sha256:" in image or not image else image_id(image),
-        lock=read_lock(deployment.directory / LOCK_FILE),
-    )
-
-
-def shared(
-    done: Benchmark,
-    plan: Plan | None,
-    machine: SharedMachine,
-    catalog: Catalog,
-    *,
-    image: str = "",
-    lock: Lock | None = None,
-) -> SharedResult:
-    """The public half of a run; `plan` is `None` for an endpoint without a deployment."""
-    rows, named, values = [row.document() for row in done.rows], {}, {}
-    if plan:
-        named = {
-            "profile": plan.profile.name,
-            "model": plan.pair.name,
-            "engine": plan.engine.name,
-            "runtime": plan.runtime,
-        }
-        values = dict(plan.values)
-    return share_result("bench", catalog, machine, named=named, values=values, image=image, lock=lock, rows=rows)
-
-
-def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
-    """Leave the figures in the deployment, if no request failed. The run does not fail because they cannot be kept."""
-    if target.deployment is None or any(row.failed for row in done.rows):
+    The run does not fail because they cannot be kept.
+    """
+    if target.deployment is None or any(row.failed or row.turn for row in done.rows):
         return
     elsewhere = "baseline_url" in target.description
     if elsewhere:
         reporter.note("without drafts another endpoint was measured: this deployment keeps its own baseline")
     try:
-        one = not elsewhere and not (target.plan and target.plan.settings.several_engines)
-        baseline = one and any(row.speculation == "off" for row in done.rows)
-        keep_figures(target.deployment, _saved(done, target), baseline=baseline)
+        baseline = not elsewhere and any(row.speculation == "off" for row in done.rows)
+        keep_figures(target.deployment, text, baseline=baseline)
     except OSError as problem:
-        reporter.note(f"the figures are not kept for `capacity`: {problem.strerror}")
+        reporter.note(f"the figures are not kept: {problem.strerror}")
 
 
 def _saved(done: Benchmark, target: BenchTarget) -> str:

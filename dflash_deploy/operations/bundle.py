@@ -1,26 +1,30 @@
-"""`logs --bundle`: all that a report of a failure needs."""
+"""`logs --bundle` and `doctor --report`: what a report of a failure needs, as an archive and as text to paste."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import LAST_GOOD, Deployment
 from dflash_deploy.deployment.dotenv import names_a_secret
 from dflash_deploy.deployment.files import LOCK_FILE, write_archive
-from dflash_deploy.diagnosis.diagnose import ProcessEnd
-from dflash_deploy.document import as_document, document, redacted
+from dflash_deploy.diagnosis.diagnose import Explanation, ProcessEnd
+from dflash_deploy.doctor.check import gib
+from dflash_deploy.document import Documented, as_document, document, redacted
 from dflash_deploy.errors import DeployError, FileMissing
 from dflash_deploy.host.ask import find_container_engine
+from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.intake.files import MIB, open_file, read_text
 from dflash_deploy.operations.doctor import doctor
 from dflash_deploy.operations.plan import plan as planned
@@ -69,6 +73,68 @@ def bundle(directory: Path, file: Path | None = None) -> Bundle:
     members = _collected(deployment)
     write_archive(place, members, names=f"{deployment.project_name}-*.tar.gz")
     return Bundle(place, tuple(members))
+
+
+@dataclass(frozen=True)
+class IssueReport(Documented):
+    """What `doctor --report` prints."""
+
+    text: str
+    """Versions, machine, plan, findings and last failure as Markdown, without secrets."""
+
+
+def issue_report(directory: Path) -> IssueReport:
+    """What can be pasted into an issue, as Markdown without secrets: versions, machine, plan, findings, last failure.
+
+    The directory needs no deployment. A part that cannot be read says why.
+    """
+    deployment, found = Deployment(directory), doctor(directory)
+    parts: list[tuple[str, Callable[[], str]]] = [
+        ("versions", lambda: _words(_versions())),
+        ("machine", lambda: _machine(read_facts())),
+        ("plan", lambda: _planned(directory)),
+        (
+            "doctor",
+            lambda: "\n".join(f"{one.status} {one.name}: {one.saw}" for one in found.checks if one.status != "ok"),
+        ),
+    ]
+    if deployment.exists():
+        parts.append(("settings", lambda: dotenv.shareable(_text(deployment.env_file))))
+        parts.append(("last failure", lambda: _last_failure(deployment)))
+    redact = _redactor(deployment) if deployment.exists() else redact_by_shape
+    # the path of a home has the name of its user
+    home = str(Path.home())
+    written = ((title, redact(_or_why(source)).replace(home, "~").strip() or "none") for title, source in parts)
+    return IssueReport("\n\n".join(f"**{title}**\n```text\n{text}\n```" for title, text in written))
+
+
+def _words(versions: Mapping[str, Any]) -> str:
+    packages = {f"{name} (Python)": text for name, text in versions["installed"].items()}
+    rows = {name: text for name, text in versions.items() if name != "installed"} | packages
+    return "\n".join(f"{name} {text or 'not found'}" for name, text in rows.items())
+
+
+def _machine(facts: HostFacts) -> str:
+    memory = f", {gib(facts.memory_total)} of memory" if facts.memory_total else ""
+    gpus = [
+        f"{one.name}, driver {one.driver}, {gib(one.memory) if one.memory else 'unified memory'}" for one in facts.gpus
+    ]
+    return "\n".join((f"{facts.architecture}, {facts.cpus} cores{memory}", *(gpus or [facts.gpu_problem or "no GPU"])))
+
+
+def _planned(directory: Path) -> str:
+    made = planned(directory)
+    plan = made.plan
+    choice = f"{plan.profile.name}, {plan.pair.name}, {plan.engine_title}, {plan.runtime}"
+    found = (f"{one.severity} {one.id}: {one.message}" for one in plan.findings)
+    return "\n".join((choice, shlex.join(made.command), *found))
+
+
+def _last_failure(deployment: Deployment) -> str:
+    plan = _plan(deployment)
+    found = _explained(plan, runtime_for(deployment, plan))
+    failure = [f"{found.diagnosis.id}: {found.diagnosis.cause}"] if found.diagnosis else []
+    return "\n".join((*failure, *found.lines))
 
 
 def _collected(deployment: Deployment) -> dict[str, str]:
@@ -151,13 +217,19 @@ def _json(data: object) -> str:
 
 def _diagnosed(plan: Plan, runtime: Runtime) -> dict[str, object]:
     """What this program finds in the log."""
-    written, state, reader = runtime.read_log().lines, runtime.state(), log_reader_for(plan)
-    found = reader.read(written, ProcessEnd(state.exit_code, state.out_of_memory, state.restarts))
+    found = _explained(plan, runtime)
     return {
         "failure": found.diagnosis,
         "lines": list(found.lines),
-        "costs": list(reader.costs(written)),
+        "costs": list(log_reader_for(plan).costs(runtime.read_log().lines)),
     }
+
+
+def _explained(plan: Plan, runtime: Runtime) -> Explanation:
+    """Why the engine of this deployment ended, or what its log says of it."""
+    state = runtime.state()
+    end = ProcessEnd(state.exit_code, state.out_of_memory, state.restarts)
+    return log_reader_for(plan).read(runtime.read_log().lines, end)
 
 
 def _versions() -> dict[str, object]:

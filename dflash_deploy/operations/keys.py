@@ -199,7 +199,7 @@ def rotate_key(directory: Path, *, patience: float = PATIENCE, reporter: Reporte
     """
     with locked(directory, "keys rotate", check=False) as old:
         if is_up(runtime_for(old, plan_to_stop(old))):
-            with engine_work(old, "keys rotate", reporter):
+            with engine_work(old, "keys rotate"):
                 rotation = _rotated(Deployment.existing(directory), patience, reporter)
             record(rotation.deployment, "key", "keys rotate", "the API key was replaced; the engine restarted")
             return _replaced(old, rotation.deployment, rotation)
@@ -435,7 +435,7 @@ def _runs(deployment: Deployment, *, adding: bool) -> bool:
     """Whether an engine runs, as far as is known. Raises EngineMissing if a key is removed and Docker does not respond.
 
     That a removed key is refused must be proven. A new one is in the file that gateways read with each request, so it
-    needs no Docker: `monitor export` writes files for a machine that may not have it.
+    needs no Docker.
     """
     try:
         return is_up(runtime_for(deployment, plan_to_stop(deployment)))

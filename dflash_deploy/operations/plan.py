@@ -23,12 +23,10 @@ from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.lock import command_lock, locked
 from dflash_deploy.document import Documented, Hidden
-from dflash_deploy.errors import BadInput, DeployError, FileRefused, UnknownProfile
+from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
 from dflash_deploy.foreign.write import written_as
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
-from dflash_deploy.intake.documents import TuneEvidence, read_state
-from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.result import AUTO, Choice, Plan
@@ -41,43 +39,17 @@ if TYPE_CHECKING:
     from dflash_deploy.serve.settings import RuntimeName
 
 
-LARGEST_EVIDENCE = 16 * MIB
-
-EVIDENCE = "tune.json"
-"""In `.dflash/`: the figures that the last run decided on."""
-
-
-def last_evidence(deployment: Deployment) -> TuneEvidence | None:
-    """The figures of the last run; `None` if there was none, or its file was changed."""
-    try:
-        return read_state(deployment.state / EVIDENCE, TuneEvidence, limit=LARGEST_EVIDENCE)
-    except FileRefused:
-        return None
-
-
-def head_beside_drafter(deployment: Deployment, pair: str) -> str:
-    """What `tune` found about the MTP head of this pair, in words; empty if it did not measure it."""
-    evidence = last_evidence(deployment)
-    if evidence is None or evidence.data.head is None or evidence.data.measured.pair != pair:
-        return ""
-    return f"{evidence.data.head.sentence} (tune, {evidence.data.measured.at})"
-
-
 DEFAULTS = Choice()
 """Leaves every decision to the plan."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, the engine's command line, and what others published for the same hardware and models.
-
-    `head` says what `tune` measured here with the target's MTP head; empty if it did not.
-    """
+    """A plan, the engine's command line, and what others published for the same hardware and models."""
 
     plan: Plan
     command: tuple[str, ...]
     published: tuple[PublishedSpeed, ...]
-    head: str = ""
 
     def document(self) -> dict[str, object]:
         """The `data` of `plan --json`."""
@@ -93,7 +65,6 @@ class Planned:
             "speed": {
                 "expected": [speed.row() for speed in made.speed],
                 "published": [speed.model_dump() for speed in self.published],
-                "mtp_head": self.head or None,
             },
             "asked": None,
             "written": None,
@@ -109,9 +80,7 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     made = chosen(directory, _with_models(choice))
     place = (made.profile.name, made.pair.name)
     published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
-    here = Deployment(directory)
-    head = head_beside_drafter(here, made.pair.name) if choice == DEFAULTS and here.exists() else ""
-    return Planned(made, tuple(engine_command(made)), published, head)
+    return Planned(made, tuple(engine_command(made)), published)
 
 
 @dataclass(frozen=True)

@@ -1,181 +1,148 @@
-"""`test --soak`: conversations of coding agents for some minutes, and samples of the engine under them."""
+"""`test --soak`: the conversations of `bench -w agents` for some minutes: errors, memory, stalls, latency."""
 
 from __future__ import annotations
 
-import os
+import asyncio
+import itertools
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
-from threading import Event, Thread
+from statistics import median, quantiles
 
-from dflash_deploy.bench.agents import AgentLoad, shape_for
+from dflash_deploy.bench.agents import AgentConversation, characters_per_token, shape_for
 from dflash_deploy.bench.workload import Limits
-from dflash_deploy.checks.check import CheckResult, takes_images
+from dflash_deploy.checks.check import CheckResult, CheckStatus
 from dflash_deploy.checks.run import CheckReport
-from dflash_deploy.checks.soak import MIB, SoakLoad, SoakRequest, SoakSample, soak_checks
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
-from dflash_deploy.runtime.process import open_files
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.members import seen_as, whole_endpoint
+from dflash_deploy.startup.engine import endpoint_of
 
-ANSWER = 128
-"""Tokens of the longest answer."""
+ANSWER, MOST_AGENTS, DEFAULT_CONTEXT, HOPELESS = 128, 8, 8192, 20  # failed requests in a row that end the load
+LEAST = 16  # samples of memory in a half, and answers in a third, that can be compared
+GROWS = 0.03  # share by which memory may grow in the second half
+STALL_S, SLOWER = 5.0, 5.0  # seconds without a token, and multiple of the median of the longest silences
+DRIFT = 1.5  # how many times slower the answers of the last third may be
+MIB = 2**20
 
-MOST_AGENTS = 8
-"""Conversations at the same time: one more than the engine serves, so that a lost sequence is seen, up to this many."""
-
-THINK_S = 0.2
-"""Mean seconds between an answer and the next request."""
-
-DEFAULT_CONTEXT = 8192
-"""Tokens of the context if MAX_MODEL_LEN is not set."""
-
-MOST_SAMPLES, SHORTEST_S = 600, 0.5
-"""Samples of a load, and seconds between two."""
-
-ALLOCATED = 1.1
-"""Memory that a cache takes, by its size: llama.cpp b11549 grew by 1.06 times its prompt cache in 85 minutes."""
-
-QUIET_S = 10.0
-"""Seconds within which the engine must have ended all requests after the load."""
-
-HOPELESS = 20
-"""Failed requests in a row that end the load early."""
+Memory = Sequence[tuple[float, int]]
+Requests = Sequence[tuple[float, int, TimedCompletion]]
+"""Seconds since the start, with the bytes of the engine's memory; or with the turn and answer of a request."""
 
 
-def soak(directory: Path, minutes: float, *, replica: int | None = None, reporter: Reporter = SILENT) -> Tested:
-    """Put the deployment under the load of `bench --agents` for `minutes`, and judge what it did to the engine.
-
-    `replica`: only this one of several engines. Raises NoDeployment, BadInput, SettingsRefused, EngineNotReady.
-    """
+def soak(directory: Path, minutes: float, *, reporter: Reporter = SILENT) -> Tested:
+    """Load the deployment for `minutes`. Raises NoDeployment, BadInput, SettingsRefused, EngineNotReady."""
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
-    deployment, plan = seen_as(deployment, plan, replica)
-    with whole_endpoint(deployment, plan) as endpoint:
+    with endpoint_of(deployment, plan) as endpoint:
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
-        load = _Soak(deployment, plan, endpoint, minutes * 60, reporter).run()
-    checks = [_clean(check, deployment) for check in soak_checks(load)]
-    for check in checks:
-        reporter.checked(check)
-    report = CheckReport(tuple(checks))
-    return Tested(f"{endpoint.url}/v1", endpoint.model, deployment, report, deployment.redact, soak=load.samples)
-
-
-def _clean(check: CheckResult, deployment: Deployment) -> CheckResult:
-    return replace(check, got=deployment.redact(check.got))
-
-
-class _Soak:
-    """One load: a thread samples the engine while agents ask it."""
-
-    def __init__(
-        self, deployment: Deployment, plan: Plan, endpoint: Endpoint, seconds: float, reporter: Reporter
-    ) -> None:
-        self._plan, self._seconds, self._reporter = plan, seconds, reporter
-        self._runtime = runtime_for(deployment, plan)
-        served = (plan.settings.max_num_seqs or MOST_AGENTS) * plan.settings.replicas
-        context = plan.settings.max_model_len or DEFAULT_CONTEXT
-        shape = shape_for(context, None, min(ANSWER, context // 8), pictures=takes_images(plan))
-        agents = min(served + 1, MOST_AGENTS)
+        read = runtime_for(deployment, plan).memory
         try:
-            self._load = AgentLoad(endpoint, Limits(), self._runtime.memory, agents, replace(shape, think_s=THINK_S))
+            memory, requests = asyncio.run(_load(endpoint, plan, read, minutes * 60, reporter))
         except EndpointError as problem:
             raise EngineNotReady(deployment.redact(str(problem)), hint=START_IT) from None
-        self._requests: list[SoakRequest] = []
-        self._samples: list[SoakSample] = []
-        self._failed, self._began = 0, 0.0
+    found = soak_checks(memory, requests, caches_of(plan))
+    checks = tuple(replace(check, got=deployment.redact(check.got)) for check in found)
+    for check in checks:
+        reporter.checked(check)
+    return Tested(f"{endpoint.url}/v1", endpoint.model, deployment, CheckReport(checks), deployment.redact)
 
-    def run(self) -> SoakLoad:
-        self._reporter.note(
-            f"{self._load.agents} agents for {self._seconds / 60:g} min, up to {self._load.shape.turns} turns and "
-            f"{self._load.shape.context:,} tokens a conversation"
-        )
-        before, over = self._sample(), Event()
-        self._began = time.perf_counter()
-        watching = Thread(target=self._watch, args=(over,), daemon=True)
-        watching.start()
-        try:
-            self._load.endless(f"soak {time.time_ns()}", self._heard)
-        finally:
-            over.set()
-            watching.join()
-        kind = self._plan.engine.kind
-        return SoakLoad(
-            before,
-            self._samples,
-            self._quiet(before),
-            self._requests,
-            drafting=self._plan.speculating and kind.counts_every_draft,
-            caches=caches_of(self._plan),
-        )
 
-    def _heard(self, began: float, turn: int, answer: TimedCompletion) -> bool:
-        """Keep a request; return whether the load is over."""
-        self._requests.append(request_of(began - self._began, turn, answer))
-        self._failed = self._failed + 1 if answer.problem else 0
-        return time.perf_counter() - self._began >= self._seconds or self._failed >= HOPELESS
+async def _load(
+    endpoint: Endpoint, plan: Plan, read: Callable[[], int | None], seconds: float, reporter: Reporter
+) -> tuple[Memory, Requests]:
+    # one more than the engine serves: a sequence that it loses is waited for
+    agents = min((plan.settings.max_num_seqs or MOST_AGENTS) + 1, MOST_AGENTS)
+    context = plan.settings.max_model_len or DEFAULT_CONTEXT
+    shape, characters = shape_for(context, min(ANSWER, context // 8)), characters_per_token(endpoint)
+    reporter.note(f"{agents} agents for {seconds / 60:g} min, up to {shape.turns} turns and {context:,} tokens")
+    memory, requests = list[tuple[float, int]](), list[tuple[float, int, TimedCompletion]]()
+    began, name = time.perf_counter(), f"soak {time.time_ns()}"
 
-    def _watch(self, over: Event) -> None:
-        pause = max(self._seconds / MOST_SAMPLES, SHORTEST_S)
-        said = 0
-        while not over.wait(pause):
-            self._samples.append(self._sample())
-            now = self._samples[-1]
-            if now.seconds // 60 > said:
-                said = int(now.seconds // 60)
-                memory = "" if now.memory_bytes is None else f", {now.memory_bytes / MIB:,.0f} MiB"
-                self._reporter.note(f"{now.seconds / 60:.0f} min: {len(self._requests)} requests{memory}")
+    async def agent(number: int) -> None:
+        for talk in itertools.count():
+            one = AgentConversation(shape, f"{name} {talk}", number, characters, name)
+            while one.turn < shape.turns:
+                sent, turn = time.perf_counter() - began, one.turn
+                requests.append((sent, turn, await one.ask(session, endpoint.model, Limits())))
+                hopeless = len(requests) >= HOPELESS and all(got.problem for _, _, got in requests[-HOPELESS:])
+                if time.perf_counter() - began >= seconds or hopeless:
+                    return
 
-    def _sample(self) -> SoakSample:
-        counted, pids = self._load.read(), self._runtime.pids()
-        used = [one.memory - one.free for one in read_gpus().gpus if one.memory is not None and one.free is not None]
-        return SoakSample(
-            seconds=round(time.perf_counter() - self._began, 3) if self._began else 0.0,
-            memory_bytes=self._runtime.memory(),
-            gpu_bytes=sum(used) if used else None,
-            files=open_files(pids),
-            processes=len(pids) or None,
-            running=counted.running if counted else None,
-            waiting=counted.waiting if counted else None,
-            kv_cache=counted.cache if counted else None,
-            generated=counted.generated_tokens if counted else None,
-            drafts=counted.drafts.drafts if counted else None,
-            load=round(os.getloadavg()[0] / (os.cpu_count() or 1), 2),
-        )
+    async def watch() -> None:
+        for minute in itertools.count(1):
+            while (now := time.perf_counter() - began) < 60 * minute:
+                if (size := await asyncio.to_thread(read)) is not None:
+                    memory.append((now, size))
+                await asyncio.sleep(max(seconds / 600, 0.5))
+            reporter.note(f"{minute} min: {len(requests)} requests")
 
-    def _quiet(self, before: SoakSample) -> SoakSample:
-        """The engine after the load, once no more requests run than before it, or QUIET_S are over."""
-        end = time.monotonic() + QUIET_S
-        while ((now := self._sample()).running or 0) > (before.running or 0) and time.monotonic() < end:
-            time.sleep(SHORTEST_S)
-        return now
+    async with endpoint.async_session(agents) as session:
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*map(agent, range(agents)))
+        watching.cancel()
+    return memory, requests
 
 
 def caches_of(plan: Plan) -> int:
-    """Bytes of host memory by which the engines grow as their caches fill: of prompts, and of KV on a processor."""
-    settings, kind = plan.settings, plan.engine.kind
-    prompts = settings.prompt_cache_mib if kind.knows(Settings.prompt_cache_mib) else 0
-    # its pages are taken as they are first used
+    """Bytes by which the engine may grow as its caches in host memory fill: of prompts, and of KV on a processor."""
+    settings = plan.settings
+    prompts = settings.prompt_cache_mib if plan.engine.kind.knows(Settings.prompt_cache_mib) else 0
     blocks = 1024 * (settings.vllm_cpu_kvcache_space or 0) if plan.engine.cpu else 0
-    return int((prompts + blocks) * ALLOCATED * settings.replicas * MIB)
+    # llama.cpp b11549 grew by 1.06 times its prompt cache in 85 minutes
+    return int((prompts + blocks) * 1.1 * MIB)
 
 
-def request_of(began: float, turn: int, answer: TimedCompletion) -> SoakRequest:
-    """What of a request counts; its longest silence may be the one before its first token."""
-    silences = [answer.ttft, *answer.gaps]
-    starts = [0.0, *accumulate(silences)]
-    place = max(range(len(silences)), key=silences.__getitem__)
-    return SoakRequest(began, turn, answer.ttft, answer.tpot, silences[place], began + starts[place], answer.problem)
+def soak_checks(memory: Memory, requests: Requests, caches: int) -> Iterator[CheckResult]:
+    """The verdicts. `caches` are bytes by which the memory may grow."""
+    failed = [(at, one.problem) for at, _, one in requests if one.problem]
+    first = f", the first after {failed[0][0] / 60:.1f} min: {failed[0][1]}" if failed else ""
+    yield _result("errors", bool(failed) or not requests, f"{len(failed)} of {len(requests)} requests failed{first}")
+    sizes = [size for _, size in memory]
+    half, grew = sizes[len(sizes) // 2 :], None
+    if len(half) >= LEAST:
+        before, after = median(half[: len(half) // 4]), median(half[-(len(half) // 4) :])
+        grew = after - before > GROWS * before and max(sizes) - sizes[0] > caches
+    yield _result("memory", grew, f"from {sizes[0] / MIB:,.0f} to {sizes[-1] / MIB:,.0f} MiB" if sizes else "unknown")
+    silences = [(max(one.ttft, *one.gaps, 0.0), at) for at, _, one in requests if not one.problem]
+    limit = max(STALL_S, SLOWER * median(silent for silent, _ in silences)) if silences else 0.0
+    longest, at = max(silences, default=(0.0, 0.0))
+    said = f"{longest:.1f} s without a token, in an answer after {at / 60:.1f} min (limit: {limit:.1f} s)"
+    yield _result("stalls", longest > limit if silences else None, said)
+    yield _latency([(turn, one) for _, turn, one in requests if not one.problem])
+
+
+def _result(name: str, failed: bool | None, got: str) -> CheckResult:
+    """`failed` is `None` if too little was measured."""
+    hint = "restart the engine, and report it with `dflash-deploy logs`" if failed else ""
+    status: CheckStatus = "skipped" if failed is None else "failed" if failed else "passed"
+    return CheckResult(name, status, 0.0, "conversations of agents", got, hint)
+
+
+def _latency(answered: Sequence[tuple[int, TimedCompletion]]) -> CheckResult:
+    """Whether the last third of the answers is slower than the first one, turn by turn, by more than chance."""
+    slower, said = False, []
+    for name in ("ttft", "tpot"):
+        of_turns = defaultdict[int, list[float]](list)
+        times = [(turn, time) for turn, one in answered if (time := getattr(one, name))]
+        for turn, seconds in times:
+            of_turns[turn].append(seconds)
+        ratios = [seconds / median(of_turns[turn]) for turn, seconds in times]
+        if (third := len(ratios) // 3) < LEAST:
+            return _result("latency", None, "too few answers to compare")
+        (_, first, _), (least, last, _) = quantiles(ratios[:third]), quantiles(ratios[-third:])
+        said.append(f"{name.upper()} {last / first:.2f} times")
+        slower |= last > DRIFT * first and least > first
+    return _result("latency", slower, f"at the end against the beginning: {', '.join(said)}")

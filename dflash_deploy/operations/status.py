@@ -1,8 +1,7 @@
 """`status`: whether an engine really answers, now, again and again, and in the past.
 
 For a deployment, it also reports why the engine does not answer. `--url` checks any endpoint, and `--watch` takes
-readings of an engine, one after the other. `--since` returns what happened to a deployment, from its journal and, if it
-is monitored, from its alerts.
+readings of an engine, one after the other. `--since` returns what happened to a deployment, from its journal.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.registry import features
 from dflash_deploy.runtime.protocol import EngineState, Runtime
 from dflash_deploy.runtime.select import domain_door, door_before, runtime_for, several_runtime
 from dflash_deploy.serve.gateway.keys import LIVENESS
@@ -391,7 +389,7 @@ class Event(Documented):
 
     at: datetime
     """When, in UTC."""
-    event: Annotated[str, Keywords(enum=[*get_args(Happened), "alert"])]
+    event: Annotated[str, Keywords(enum=[*get_args(Happened)])]
     """The kind of the event."""
     command: str
     """The command that did it; empty if no command did."""
@@ -407,8 +405,6 @@ class History(Documented):
     """The beginning of the time, in UTC."""
     events: Sequence[Event]
     """What happened, in order."""
-    alerts: bool
-    """Whether alerts are among it: Prometheus runs and answers."""
 
 
 def history(directory: Path, seconds: float) -> History:
@@ -420,10 +416,7 @@ def history(directory: Path, seconds: float) -> History:
         Event(datetime.fromisoformat(one.at), one.event, one.command, one.text)
         for one in events(deployment, since, _raised)
     )
-    seen = [feature.events(deployment, since, now) for feature in features() if feature.events]
-    fired = [Event(one.at, "alert", "", one.text) for more in seen for one in more or ()]
-    found = sorted([*journal, *fired], key=lambda one: one.at)
-    return History(since, found, any(more is not None for more in seen))
+    return History(since, sorted(journal, key=lambda one: one.at))
 
 
 def _raised(problem: FileRefused) -> None:

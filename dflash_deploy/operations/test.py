@@ -7,7 +7,7 @@ through its door, and each of its routes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,6 @@ from dflash_deploy.checks.check import (
 )
 from dflash_deploy.checks.lossless import NOT_OWN
 from dflash_deploy.checks.run import CHECKS, CheckReport, run_checks
-from dflash_deploy.checks.soak import SoakSample
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
 from dflash_deploy.deployment.directory import Deployment
@@ -36,7 +35,7 @@ from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.operations.replicas import check_speculating, refuse_other_ranks, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
@@ -105,8 +104,6 @@ class Tested:
     redact: Redact
     by_engine: Mapping[str, float] = field(default_factory=dict)
     """Acceptance length of each of several engines, by its name."""
-    soak: Sequence[SoakSample] = ()
-    """The engine during the load of `--soak`."""
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -146,7 +143,6 @@ class Tested:
             "acceptance_by_workload": by_workload,
             **({"acceptance_by_engine": dict(self.by_engine)} if self.by_engine else {}),
             "tokens_per_second": self.tokens_per_second,
-            **({"soak": self.soak} if self.soak else {}),
         }
 
 
@@ -191,7 +187,7 @@ def test(
         beside = _baseline(stack, baseline_url, deployment.key, endpoint.model)
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
-            stack.enter_context(engine_work(deployment, "test", reporter, MEASURING))
+            stack.enter_context(engine_work(deployment, "test"))
             stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))

@@ -1,227 +1,281 @@
-"""`tune`: find the drafts that are fastest on this machine, and write them into `.env` on consent."""
+"""`tune`: find the drafts that are fastest on this machine, and write them into `.env` on consent.
+
+It measures the settings of `.env`, another number of draft tokens, and no drafter. The best of what these predict and
+the settings of `.env` are then measured again. The engine restarts for each setting.
+"""
 
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 
-from dflash_deploy import __version__
-from dflash_deploy.bench.sweep import Sweep
-from dflash_deploy.bench.workload import Limits, choose, described
+from dflash_deploy.bench.figures import Row, missed
+from dflash_deploy.bench.sweep import Sweep, run_sweep
+from dflash_deploy.bench.workload import AGENTS, Limits, Workload, choose, described
+from dflash_deploy.client.answers import EndpointError
+from dflash_deploy.client.endpoint import START_IT, served_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import SCHEMA, as_document
-from dflash_deploy.operations import bench
-from dflash_deploy.operations.bench import LIMITS, plain_speed
-from dflash_deploy.operations.plan import EVIDENCE, last_evidence
+from dflash_deploy.document import SCHEMA, Documented, as_document
+from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
+from dflash_deploy.operations.bench import LIMITS, circumstances, described_target, speculation_of_plan
 from dflash_deploy.operations.reporter import SILENT, Reporter
-from dflash_deploy.operations.work import MEASURING, engine_work
+from dflash_deploy.operations.work import engine_work
+from dflash_deploy.plan.command import engine_command
+from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.members import refuse_several, seen_as
-from dflash_deploy.startup.progress import usual_seconds
-from dflash_deploy.tuning.experiment import (
-    Experiment,
-    check_tunable,
-    knows_schedules,
-    pooled,
-    prepare,
-    usual_concurrency,
-)
-from dflash_deploy.tuning.run import Outcome, Pace, estimate, run
+from dflash_deploy.startup.engine import endpoint_of, follow
+from dflash_deploy.startup.progress import show_redacted
+from dflash_deploy.startup.restore import temporary_settings
+from dflash_deploy.startup.rolling import plan_with
+from dflash_deploy.tuning import choose as decide
+from dflash_deploy.tuning.choose import OFF, Model, Option, Verdict, fixed, title_of
+
+MOST_CONCURRENT = 16  # if MAX_NUM_SEQS is left to the engine
+Step = tuple[str, Mapping[str, str], int | None]
+"""A title, the settings that change, and draft tokens: `None` if they follow a schedule."""
+
+_BY_HAND = f"compare by hand: another {Settings.dflash_num_spec_tokens} in .env, `up`, `bench --baseline`"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What is measured of a deployment. The first step is `.env`, the last one no drafter."""
+
+    deployment: Deployment
+    plan: Plan
+    sweep: Sweep
+    steps: Sequence[Step]
 
 
 def plan_tuning(
     directory: Path,
     *,
-    replica: int | None = None,
     workloads: Sequence[str] = (),
     prompts: Path | None = None,
     concurrency: Sequence[int] = (),
     draft_tokens: Sequence[int] = (),
-    schedule: bool = True,
-    heads: Sequence[int] | None = None,
     limits: Limits = LIMITS,
     requests: int | None = None,
     repeats: int = 3,
     context: int = 0,
-) -> Experiment:
+) -> Tuning:
     """What `tune` would measure; nothing is started.
 
-    `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
-    draft tokens at higher concurrency. `heads` are the numbers to measure with the
-    target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
-    all of them. Each prompt has `context` tokens of a conversation before it. Raises NotPossible,
-    BadInput, NoDeployment.
+    `draft_tokens` are the numbers to measure, 1 and the most if none are given. Each prompt has `context` tokens of a
+    conversation before it. Raises NoDeployment, BadInput, and NotPossible without a drafter, and for an engine that
+    does not count drafts by position.
     """
-    whole = Deployment.existing(directory)
-    deployment, plan = seen_as(whole, plan_of(whole), replica)
-    refuse_several(plan, "tune")
-    check_tunable(plan)
-    sweep = Sweep(
-        workloads=(pooled(choose(workloads, prompts, plan.pair)),),
-        concurrency=tuple(concurrency) or usual_concurrency(plan),
-        limits=limits,
-        repeats=repeats,
-        requests=requests,
-        context=context,
-    )
-    scheduling = schedule and knows_schedules(plan)
-    return prepare(deployment, plan, sweep, draft_tokens, scheduling=scheduling, heads=heads)
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
+    if plan.uses_mtp_head:
+        raise NotPossible("tune is for a drafter; .env has the target's MTP head", hint=_BY_HAND)
+    if not plan.drafting:
+        raise NotPossible(
+            "this deployment runs without speculative decoding: it has no drafter to tune",
+            hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
+        )
+    if not plan.engine.kind.counts_by_position:
+        raise NotPossible(
+            f"{plan.engine.title} has no counters of accepted drafts by position, which tune needs", hint=_BY_HAND
+        )
+    most, limit = plan.pair.drafter.most_draft_tokens, plan.settings.max_num_seqs or MOST_CONCURRENT
+    at = tuple(sorted(set(concurrency) or {one for one in (1, 2, 4, 8, 16) if one <= limit}))
+    sweep = Sweep((_pooled(choose(workloads, prompts, plan.pair)),), at, limits, repeats, requests, context=context)
+    if max(at) > limit:
+        raise NotPossible(
+            f"the engine answers {limit} requests at the same time, not {max(at)}",
+            hint=f"leave out concurrency above {limit}, or raise {Settings.max_num_seqs} in .env",
+        )
+    if any(not 1 <= count <= most for count in draft_tokens):
+        raise NotPossible(
+            f"the drafter {plan.pair.drafter.repo or plan.pair.name} makes 1 to {most} draft tokens a step",
+            hint=f"such as --draft-tokens 1,{most}",
+        )
+    now = None if plan.settings.dflash_spec_schedule else plan.settings.draft_tokens
+    counts = sorted(set(draft_tokens) or {1, most})
+    if len({*counts, now or counts[0]}) < 2:
+        # one number says nothing about others
+        counts = sorted({1, most})
+    steps: list[Step] = [("as .env has it" if now is None else title_of(now), {}, now)]
+    steps += [(title_of(count), fixed(count), count) for count in counts if count != now]
+    steps.append((title_of(0), OFF, 0))
+    # engine and rules are checked before the engine is stopped
+    for _, changes, _ in steps:
+        one = plan_with(deployment, changes)
+        engine_command(one)
+        for finding in one.errors:
+            raise NotPossible(finding.message, hint=finding.fix)
+    return Tuning(deployment, plan, sweep, steps)
 
 
-def estimated(experiment: Experiment) -> tuple[float, Pace]:
-    """About how many seconds it takes, and the pace that this assumes: that of runs here, if there were any."""
-    deployment = experiment.deployment
-    baseline = plain_speed(deployment, experiment.plan).tpot_seconds
-    measured = 1 / baseline[min(baseline)] if baseline else _drafted_speed(deployment)
-    return estimate(
-        experiment,
-        _last_pace(deployment),
-        start_s=sum(usual_seconds(deployment).values()),
-        tokens_per_s=measured,
-    )
+def _pooled(workloads: Sequence[Workload]) -> Workload:
+    """Several workloads as one, a prompt of each in turn: one setting must suit them all."""
+    if any(one.name == AGENTS for one in workloads):
+        raise BadInput(f"`{AGENTS}` cannot be tuned for", hint="long conversations: --workload code --context 16000")
+    turns = chain.from_iterable(zip_longest(*(one.questions for one in workloads)))
+    name, source = (" + ".join(parts) for parts in zip(*((one.name, one.source) for one in workloads), strict=True))
+    return Workload(name, source, tuple(question for question in turns if question is not None))
 
 
-def _drafted_speed(deployment: Deployment) -> float:
-    """Steps per second of one client in the last run of `bench`; 0 if it is unknown.
+@dataclass(frozen=True)
+class Tried(Documented):
+    """One setting as measured."""
 
-    A step without drafts is faster than one that verifies some, so that the estimate of the time stays a limit.
-    """
-    last = bench.last_figures(deployment)
-    rows = last.rows if last else ()
-    least = min((row.concurrency for row in rows), default=0)
-    rates = [
-        row.output_tokens / row.duration_s / row.concurrency / (row.acceptance_length or 1.0)
-        for row in rows
-        if row.concurrency == least
-    ]
-    return statistics.fmean(rates) if rates else 0.0
+    title: str
+    """The setting in words. The text may change."""
+    settings: Mapping[str, str]
+    """The lines of `.env` that were changed for it, by name."""
+    rows: tuple[Row, ...]
+    """One row for each concurrency, in rising order."""
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """Tokens/s by concurrency."""
+        return tuple(row.tokens_per_s for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """The outcome of a run, and the settings of it that `.env` does not have yet."""
+    """All that was measured, and the decision. `verdict` is `None` if nothing faster was predicted.
 
-    experiment: Experiment
-    outcome: Outcome
-    changes: Mapping[str, str]
+    `again` are the runs after the prediction: of the best option and of `.env`.
+    """
+
+    tuning: Tuning
+    measured: Mapping[str, object]
+    tried: Sequence[Tried]
+    model: Model
+    options: Sequence[Option]
+    best: Option
+    verdict: Verdict | None
+    again: Sequence[Tried] = ()
     written: bool = False
 
     @property
-    def evidence_file(self) -> Path:
-        """The figures of this run."""
-        return self.experiment.deployment.state / EVIDENCE
+    def proposal(self) -> Option | None:
+        """The drafts to use; `None` if those of `.env` are as fast."""
+        return self.best if self.verdict is not None and self.verdict.wins else None
+
+    @property
+    def sentence(self) -> str:
+        """The decision in words."""
+        if self.verdict is None:
+            return "keep      the settings of .env: nothing is predicted to be faster"
+        gain, best = f"{self.verdict.gain:.2f} times as fast", self.best.title
+        if self.proposal is None:
+            two = f"not more than two runs differ ({self.verdict.noise:.0%})"
+            return f"keep      the settings of .env: {best} was {gain}, {two}"
+        return f"proposed  {best}: {gain} as the settings of .env, at least {self.verdict.least:.2f}"
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The settings of the proposal that differ in `.env`."""
+        wanted = self.proposal.settings if self.proposal else {}
+        return {name: value for name, value in wanted.items() if self.tuning.deployment.values.get(name, "") != value}
 
     def document(self) -> dict[str, object]:
         """The `data` of `tune --json`."""
-        found: dict[str, object] = as_document(_document(self.experiment, self.outcome))
-        return found | {"changes": self.changes, "written": self.written}
-
-
-def never(tuned: Tuned) -> bool:
-    """Consent to nothing."""
-    return False
+        found: dict[str, object] = as_document(
+            {
+                "measured": self.measured,
+                "workloads": described(self.tuning.sweep.workloads),
+                "lengths": self.model.lengths,
+                "tried": [*self.tried, *self.again],
+                "predicted": {option.title: option.rates for option in self.options},
+                "best": self.best.title,
+                "gain": self.verdict and self.verdict.gain,
+                "noise": self.verdict and self.verdict.noise,
+                "changes": self.changes,
+                "written": self.written,
+            }
+        )
+        return found
 
 
 def tune(
-    experiment: Experiment,
+    tuning: Tuning,
     *,
     patience: float = PATIENCE,
-    agree: Callable[[Tuned], bool] = never,
+    agree: Callable[[Tuned], bool] = lambda _: False,
     reporter: Reporter = SILENT,
 ) -> Tuned:
     """Measure, decide, and write the proposal into `.env` if `agree` returns true for it.
 
     The engine restarts for each setting, and requests of others are not answered meanwhile; afterwards it runs with its
-    own settings again. Call it from the main thread of a program. Raises EngineNotReady, BenchmarkMissed.
+    own settings again, also after an error. Call it from the main thread of a program. Raises EngineNotReady,
+    PreflightRefused, BenchmarkMissed, DirectoryBusy.
     """
-    deployment = experiment.deployment
-    with engine_work(deployment, "tune", reporter, MEASURING):
-        outcome = run(experiment, patience=patience, reporter=reporter)
-        record(deployment, "measured", "tune", f"restarted the engine {len(outcome.starts)} times, then with .env")
-    changes = changes_of(deployment, outcome.settings)
-    proposed = Tuned(experiment, outcome, changes)
-    done = Tuned(experiment, outcome, changes, written=bool(changes) and agree(proposed))
-    _keep(done)
-    if done.written:
+    deployment = tuning.deployment
+    with engine_work(deployment, "tune"), command_lock(deployment, "tune"):
+        done = _run(tuning, patience, reporter)
+        runs = len(done.tried) + len(done.again)
+        record(deployment, "measured", "tune", f"measured {runs} settings, then restarted the engine with .env")
+    if done.changes and agree(done):
         with command_lock(deployment, "tune"):
-            deployment.with_values(changes, why=evidence_of(prompts_of(experiment), outcome))
-        written = (f"{name}={value}" for name, value in changes.items())
-        record(deployment, "settings", "tune", f"wrote {' '.join(written)} to .env")
+            deployment.with_values(done.changes, why=[f"tune, {done.measured['at']}: {done.sentence}"])
+        written = " ".join(f"{name}={value}" for name, value in done.changes.items())
+        record(deployment, "settings", "tune", f"wrote {written} to .env")
+        done = replace(done, written=True)
+    text = json.dumps({"schema": SCHEMA, "command": "tune", "data": done.document()}, indent=2, ensure_ascii=False)
+    write_atomically(deployment.make_state() / "tune.json", deployment.redact(text) + "\n", mode=PRIVATE)
     return done
 
 
-def changes_of(deployment: Deployment, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings that differ in `.env`."""
-    return {name: value for name, value in settings.items() if deployment.values.get(name, "") != value}
+def _run(tuning: Tuning, patience: float, reporter: Reporter) -> Tuned:
+    deployment, plan = tuning.deployment, tuning.plan
+    display = partial(show_redacted, reporter.starting, deployment.redact)
+    with endpoint_of(deployment, plan) as endpoint:
+        served_names(endpoint, hint=START_IT, redact=deployment.redact)
+        with temporary_settings(deployment, plan, patience=patience, display=display) as become:
+
+            def measure(title: str, changes: Mapping[str, str]) -> Tried:
+                """Restart the engine with changed settings and measure it."""
+                reporter.note(f"measuring: {title}")
+                one = plan_with(deployment, changes) if changes else plan
+                become(one)
+                follow(endpoint, deployment, plan)
+                rows = run_sweep(
+                    endpoint, tuning.sweep, speculation_of_plan(one), show=lambda row: reporter.measured(row, title)
+                )
+                if failure := missed(rows, None, ours=True):
+                    raise failure
+                return Tried(title, changes, tuple(rows))
+
+            try:
+                tried = [measure(title, changes) for title, changes, _ in tuning.steps]
+                how = circumstances(tuning.sweep.limits, tuning.sweep.repeats)
+                how = {**described_target(plan, endpoint.model), **how, "context": tuning.sweep.context}
+                done = decided(tuning, how, tried)
+                reporter.note(f"predicted best: {done.best.title}")
+                if decide.gain_of(done.best.rates, tried[0].rates) > 1 + decide.NOISE:
+                    best = measure(f"{done.best.title}, again", done.best.settings)
+                    done = confirmed(done, best, measure(f"{tried[0].title}, again", {}))
+            except EndpointError as problem:
+                raise EngineNotReady(deployment.redact(str(problem)), hint=START_IT) from None
+            reporter.note("restoring the settings of .env")
+    return done
 
 
-def prompts_of(experiment: Experiment) -> str:
-    """The workload in words, with the length of the conversations before its prompts."""
-    sweep = experiment.sweep
-    return sweep.workloads[0].name + (f" after {sweep.context:,} tokens" if sweep.context else "")
+def decided(tuning: Tuning, measured: Mapping[str, object], tried: Sequence[Tried]) -> Tuned:
+    """What these runs, one for each step, predict to be the best."""
+    model = Model({count: one.rows for (*_, count), one in zip(tuning.steps, tried, strict=True) if count is not None})
+    limit = tuning.plan.settings.max_num_seqs or MOST_CONCURRENT
+    scheduling = tuning.plan.engine.kind.schedules_drafts(tuning.plan.engine_version)
+    found = decide.options(model, max_num_seqs=limit, scheduling=scheduling)
+    return Tuned(tuning, measured, tried, model, found, decide.choose(found, tried[0].rates), None)
 
 
-def evidence_of(workload: str, outcome: Outcome) -> list[str]:
-    """The figures behind a proposal, as comments for `.env`: a line for each setting."""
-    concurrency = ", ".join(map(str, outcome.model.streams))
-    titles = [one.title for one in outcome.tried]
-    head = "tokens/s at concurrency"
-    width = max(map(len, (head, *titles)))
-    return [
-        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, prompts: {workload}",
-        f"{head:{width}}  {concurrency}",
-        *(f"{one.title:{width}}  {', '.join(f'{rate:.1f}' for rate in one.rates)}" for one in outcome.tried),
-    ]
-
-
-def _last_pace(deployment: Deployment) -> Pace | None:
-    """How fast the last run went; `None` if there was none, or its file was changed."""
-    evidence = last_evidence(deployment)
-    if evidence is None:
-        return None
-    starts, points = evidence.data.measured.seconds_of_starts, evidence.data.points
-    plain = [point.tokens_per_s / point.streams for point in points if not point.draft_tokens]
-    return Pace(statistics.fmean(starts), max(plain)) if starts and plain else None
-
-
-def _document(experiment: Experiment, outcome: Outcome) -> dict[str, object]:
-    sweep = experiment.sweep
-    with endpoint_of(experiment.deployment, experiment.plan) as endpoint:
-        description = bench.described_target(experiment.plan, endpoint.model)
-    return {
-        "measured": description
-        | {
-            "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-            "version": __version__,
-            "repeats": sweep.repeats,
-            "temperature": sweep.limits.temperature,
-            "thinking": sweep.limits.thinking,
-            "context": sweep.context,
-            "seconds_of_starts": outcome.starts,
-        },
-        "workloads": described(sweep.workloads),
-        "points": outcome.model.points,
-        "lengths": outcome.model.lengths,
-        "steps": tuple(outcome.model.lines.values()),
-        "options": outcome.options,
-        "head": outcome.head,
-        "best": outcome.best,
-        "tried": outcome.tried,
-        "verdict": outcome.verdict,
-        "proposal": outcome.proposal,
-    }
-
-
-def _keep(done: Tuned) -> None:
-    text = json.dumps({"schema": SCHEMA, "command": "tune", "data": done.document()}, indent=2, ensure_ascii=False)
-    deployment = done.experiment.deployment
-    write_atomically(deployment.make_state() / EVIDENCE, deployment.redact(text) + "\n", mode=PRIVATE)
+def confirmed(done: Tuned, best: Tried, current: Tried) -> Tuned:
+    """The verdict, with second runs of the best option and of `.env`."""
+    known = [one.rates for one in done.tried if dict(one.settings) == done.best.settings]
+    verdict = decide.verdict([*known, best.rates], [done.tried[0].rates, current.rates])
+    return replace(done, verdict=verdict, again=(best, current))

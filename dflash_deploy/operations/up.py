@@ -19,7 +19,7 @@ from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.test import QUICK_AT_DOOR, checks_at_door
-from dflash_deploy.operations.work import accompanied_work, engine_work, recorded_work
+from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.runtime.select import runtime_for, stop_several
@@ -229,11 +229,9 @@ def start(
     how = Start(patience, reporter)
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "up"))
-        stack.enter_context(recorded_work(deployment, "up"))
+        stack.enter_context(engine_work(deployment, "up"))
         forget_upgrade(deployment)
         plan = with_weights(deployment, reporter, ask=ask_engine)
-        # a download may take hours, and the engine may answer meanwhile
-        stack.enter_context(accompanied_work(deployment, "up", reporter))
         changed = changes(deployment)
         for change in changed:
             reporter.note(f"changed since the last good start: {change}")
@@ -262,7 +260,7 @@ def restart(
     """
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "restart"))
-        stack.enter_context(engine_work(replace(deployment, member=replica), "restart", reporter))
+        stack.enter_context(engine_work(replace(deployment, member=replica), "restart"))
         plan, changed = plan_of(deployment), changes(deployment)
         if replica is not None:
             chosen_member(deployment, plan, replica)
@@ -280,7 +278,7 @@ def restart(
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
     """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
-    with locked(directory, "rollback", check=False) as deployment, engine_work(deployment, "rollback", reporter):
+    with locked(directory, "rollback", check=False) as deployment, engine_work(deployment, "rollback"):
         if last_good(deployment) is None:
             raise NotPossible(
                 "no settings to restore: this deployment has not had a good start yet",

@@ -133,7 +133,7 @@ def upgrade(
         is_tried = untried and known is not None and known.before is not None
         if not is_tried and not (found.changes and agree(found)):
             return found
-        with engine_work(deployment, "upgrade", reporter):
+        with engine_work(deployment, "upgrade"):
             return _tried(_written(deployment, found, reporter), found, reporter)
 
 

@@ -127,11 +127,6 @@ def step_seconds(
     return seconds + 2 * layers * _reduce_seconds(profile, used, 2 * shape.hidden_size * verified)
 
 
-def prompt_token_seconds(profile: Profile, pair: ModelPair) -> float:
-    """Seconds that one token of a prompt adds to a step: its arithmetic, at the same share of the GPU's as decoding."""
-    return _position_seconds(profile, pair) / profile.gpus
-
-
 def _overlapped(reading: float, computing: float) -> float:
     return float((reading**OVERLAP + computing**OVERLAP) ** (1 / OVERLAP))
 

@@ -130,7 +130,7 @@ def turns_read_again(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="note",
         message=f"each turn of a conversation reads its whole history again: {Settings.enable_prefix_caching}=off",
         why="agents send 5,000 to 21,000 tokens at once, and the first token waits for all of them in every turn",
-        fix=f"for agents {instead}; `dflash-deploy bench --agents 4` shows what it costs",
+        fix=f"for agents {instead}; `dflash-deploy bench -w agents` shows what it costs",
         source="recorded requests of five agents, 2026-11",
     )
 

@@ -308,17 +308,6 @@ class ComposeRuntime:
         # cgroup v2, and v1
         return None if used is None else int(used) - files.get("inactive_file", files.get("total_inactive_file", 0))
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the container's processes, by their numbers on the host of Docker, if that is this machine."""
-        container = self._container()
-        if container is None or container.status != "running":
-            return ()
-        try:
-            listed = container.top(ps_args="-eo pid")["Processes"] or []
-        except (DockerException, OSError):
-            return ()
-        return tuple(pid for (text, *_) in listed if Path(f"/proc/{(pid := int(text))}").exists())
-
     def next_line(self) -> str:
         """Return the end of the log: a restarted container continues the same log."""
         return self.read_log().cursor

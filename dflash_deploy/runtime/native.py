@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.front import make_router_keys, router_directory, storage_of, write_owned
-from dflash_deploy.deployment.keys import keys_file, limits_directory, write_keys
+from dflash_deploy.deployment.keys import keys_file, write_keys
 from dflash_deploy.door.caddy import Caddy, find_caddy, refusal
 from dflash_deploy.door.caddyfile import Door, caddyfile
 from dflash_deploy.door.site import Authority, Plain, published_site
@@ -47,7 +47,7 @@ from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 from dflash_deploy.runtime.several import Several
 from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.gateway.asgi import MIB
-from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
+from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.router.files import DIRECTORY
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import RuntimeName, Settings
@@ -133,10 +133,6 @@ class NativeRuntime:
         """Return the memory of the supervisor and the engine's processes."""
         return self._process.memory()
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the supervisor and the engine's processes."""
-        return self._process.pids()
-
     def next_line(self) -> str:
         """Return the beginning: each start has its own log."""
         return ""
@@ -157,7 +153,6 @@ class NativeRuntime:
         files = {
             SECRETS_FILE: str(self._deployment.env_file),
             KEYS_FILE: str(keys_file(self._deployment)),
-            LIMITS_DIRECTORY: str(limits_directory(self._deployment)),
         }
         return inherited | ours | files | {"PYTHONSAFEPATH": "1"}
 

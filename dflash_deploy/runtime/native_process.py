@@ -215,11 +215,6 @@ class NativeProcess:
         run = self._run()
         return run.process.memory() if run is not None and run.process.alive() else None
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the supervisor and all processes behind it; empty if it does not run."""
-        run = self._run()
-        return run.process.session() if run is not None and run.process.alive() else ()
-
     def read_log(self, cursor: str = "") -> LogPage:
         """Return complete lines after `cursor`, in bytes since the start; of a long log its beginning and its end."""
         return read_page(self.log, cursor, self._redact)

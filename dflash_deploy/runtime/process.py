@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,19 +75,6 @@ def _members(field: int, number: int) -> Iterator[int]:
         with suppress(OSError):
             if int(_fields(stat)[field]) == number:
                 yield int(stat.parent.name)
-
-
-def open_files(pids: Iterable[int]) -> int | None:
-    """Return how many files and sockets processes have open; `None` without the right to see it."""
-    counted = 0
-    for pid in pids:
-        try:
-            counted += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        except PermissionError:
-            return None
-        except OSError:
-            continue
-    return counted or None
 
 
 def _fields(stat: Path) -> list[bytes]:

@@ -90,9 +90,6 @@ class Runtime(Protocol):
     def memory(self) -> int | None:
         """Return the bytes of host memory that the engine uses, without GPU memory; `None` if unknown."""
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the processes of the engine; empty if they are unknown, as in a virtual machine of Docker."""
-
     def next_line(self) -> str:
         """Return the log cursor for an engine that is started now: after the lines of earlier engines."""
 

@@ -70,10 +70,6 @@ class EngineAndDoor:
         """Return the memory of the engine in bytes."""
         return self.engine.memory()
 
-    def pids(self) -> tuple[int, ...]:
-        """Return the processes of the engine."""
-        return self.engine.pids()
-
     def next_line(self) -> str:
         """Return the cursor for the log of an engine that is started now."""
         return self.engine.next_line()
@@ -180,10 +176,6 @@ class Several(ABC):
         """Return the bytes of memory of all engines together; `None` if none runs."""
         sizes = [size for _, member in self._members() if (size := member.memory()) is not None]
         return sum(sizes) if sizes else None
-
-    def pids(self) -> tuple[int, ...]:
-        """Return the processes of all engines."""
-        return tuple(pid for _, member in self._members() for pid in member.pids())
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines of all engines, of the router and of the door, with the name of the process before each."""

@@ -6,12 +6,10 @@ from typing import Annotated, NotRequired
 
 from pydantic import Field
 
-from dflash_deploy.bench.agent_figures import Stage
 from dflash_deploy.bench.figures import Beside, Row
 from dflash_deploy.bench.workload import DescribedWorkload
 from dflash_deploy.checks.check import CheckResult
-from dflash_deploy.checks.soak import SoakSample
-from dflash_deploy.document import AcceptanceLength, Positive, Rate
+from dflash_deploy.document import AcceptanceLength, Count, Positive, Rate
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import DocumentedDict
 
@@ -29,8 +27,6 @@ class TestData(DocumentedDict):
     """Acceptance length of each of several engines, by its name such as `engine 1`."""
     tokens_per_second: Rate | None
     """Tokens per second of one request, prompt included; null if it was not measured."""
-    soak: NotRequired[list[SoakSample]]
-    """The engine during the load of `--soak`, whose verdicts are the checks."""
 
 
 class BenchMeasuredData(DocumentedDict):
@@ -48,8 +44,6 @@ class BenchMeasuredData(DocumentedDict):
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
     baseline_url: NotRequired[str]
     """URL of the endpoint that was measured without speculative decoding, if it was named with `--baseline-url`."""
-    cores: NotRequired[Positive]
-    """Processor cores of the engine, if several engines share those of the machine."""
     model: str
     """Name of the model in requests."""
     settings: dict[str, str]
@@ -66,27 +60,8 @@ class BenchMeasuredData(DocumentedDict):
     """Whether the model may think."""
     max_tokens: Positive
     """Longest answer in tokens, unless a prompt has its own length."""
-    agents: NotRequired[Positive]
-    """Conversations at the same time, with `--agents`."""
-    turns: NotRequired[Positive]
-    """Turns of each conversation, with `--agents`."""
-    context: NotRequired[Positive]
-    """Tokens that a conversation grows to, with `--agents`."""
-    trace: NotRequired[str]
-    """File of the trace, with `--trace`."""
-
-
-class AgentsData(DocumentedDict):
-    """The result of `bench --agents` and `bench --trace`. `--save` writes the same `data`."""
-
-    measured: BenchMeasuredData
-    """What was measured, and how."""
-    turns: list[Stage]
-    """Figures of each turn, over all agents; of a trace all requests are one turn."""
-    contexts: list[Stage]
-    """The same figures by the length of the prompt."""
-    verdicts: list[str]
-    """What the figures mean, one line each."""
+    context: NotRequired[Count]
+    """Tokens of a conversation before each prompt."""
 
 
 class BenchData(DocumentedDict):

@@ -69,8 +69,6 @@ class SpeedData(DocumentedDict):
     """What the speed model expects, by concurrency; empty on a machine without a GPU."""
     published: list[PublishedSpeed]
     """What others published for the same hardware and models."""
-    mtp_head: str | None
-    """What the last `tune` found about the target's MTP head, in words; null if it did not measure it."""
 
 
 class PlanData(DocumentedDict):

@@ -9,6 +9,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
+from dflash_deploy.operations.bundle import IssueReport
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.foreign import ForeignPlan
@@ -26,7 +27,7 @@ PROGRESS = "progress"
 CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,), (ForeignPlan,)),
     "plan": CommandData((planning.PlanData,)),
-    "doctor": CommandData((Examined,)),
+    "doctor": CommandData((Examined, IssueReport)),
     "pull": CommandData(
         (
             pull.Pulled,
@@ -41,7 +42,7 @@ CORE: Mapping[str, CommandData] = {
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
     "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData, measuring.AgentsData)),
+    "bench": CommandData((measuring.BenchData,)),
     "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),

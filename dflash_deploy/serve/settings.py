@@ -69,7 +69,6 @@ class Settings(Values):
     dflash_api_keys = Field(kinds.text, "", secret=True)
     allowed_media_domains = Field[tuple[str, ...]](kinds.hosts, ())
     allowed_origins = Field[tuple[str, ...]](kinds.origins, ())
-    record_shapes = Field[bool](kinds.switch, False)
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
     # --- domain
     dflash_domain = Field(kinds.domain, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dflash_deploy.errors import DOCS
+from dflash_deploy.errors import SITE
 
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import Metrics
@@ -89,7 +89,7 @@ class Watch:
         best, self._best = self._best, max(self._best, length)
         # the token that the target adds is not a draft token
         if best > 1 and (length - 1) < DECAYED * (best - 1):
-            causes = f"different prompts, or prefix caching ({DOCS}/reference/failures.md)"
+            causes = f"different prompts, or prefix caching ({SITE}/reference/failures.html)"
             return f"DECAYED: acceptance length was {best:.1f}; {causes}"
         return ""
 

@@ -11,6 +11,8 @@ from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.ports import free_port
 from tests.support.scripted_vllm import FORGETS, installed_in
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Box:

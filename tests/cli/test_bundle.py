@@ -169,3 +169,21 @@ def test_a_password_in_an_address_is_not_shown(deployment: Deployment, tmp_path:
     for command in (["logs"], ["pull"]):
         ran = dflash(*command, at=tmp_path, environment={**NOWHERE, "HF_ENDPOINT": address})
         assert "passphrase" not in ran.out + ran.err, command
+
+
+def test_a_report_to_paste_has_what_an_issue_needs_and_no_secret(deployment: Deployment) -> None:
+    secrets = {**NOWHERE, "MY_TOKEN": SHELL_TOKEN}
+    ran = dflash("doctor", "--report", at=deployment.directory, environment=secrets).succeeded()
+    titles = ("versions", "machine", "plan", "doctor", "settings", "last failure")
+    assert all(f"**{title}**" in ran.out for title in titles)
+    assert "cpu, tiny" in ran.out
+    assert "out-of-memory" in ran.out
+    assert "DFLASH_PROFILE=cpu" in ran.out
+    for secret in (deployment.key.reveal(), TOKEN, OLD_KEY, SHELL_TOKEN, *FURTHER_KEYS, str(Path.home())):
+        assert secret not in ran.out
+
+
+def test_a_report_to_paste_needs_no_deployment(tmp_path: Path) -> None:
+    ran = dflash("doctor", "--report", at=tmp_path, environment=NOWHERE).succeeded()
+    assert "**plan**" in ran.out
+    assert "**settings**" not in ran.out

@@ -35,10 +35,8 @@ def runnable(shown: Shown) -> bool:
     """Whether it is whole and needs no engine; words in capitals are for the reader to replace."""
     words = set(shown.words)
     replaced = any(re.fullmatch(r"[A-Z]+", word) for word in words)
-    # --ask-engine fetches config.json and asks an engine, `connect` may write or start another program;
-    # without a GPU's speed model `capacity` needs a run of `bench`
-    measured = shown.words[0] == "capacity" and "--profile" not in words
-    return leaf(shown) in RUN and not replaced and not measured and not BEYOND & words
+    # --ask-engine fetches config.json and asks an engine, `connect` may write or start another program
+    return leaf(shown) in RUN and not replaced and not BEYOND & words
 
 
 SHOWN = {

@@ -40,7 +40,7 @@ def log(tmp_path: Path, text: str | bytes) -> Path:
 
 def test_a_known_failure_is_named_with_its_evidence_and_fix(tmp_path: Path) -> None:
     said = explained(log(tmp_path, KNOWN))
-    assert "/reference/failures.md#sequences-beyond-state-cache\n" in said
+    assert "/reference/failures.html#sequences-beyond-state-cache\n" in said
     for text in (
         "vLLM 0.28.0",
         "room for 969, not 1024",

@@ -170,13 +170,3 @@ def test_a_name_that_is_taken_or_not_valid_is_refused_before_anything_is_written
             add_key(deployment, name)
         assert name not in str(refused.value.message)
     assert (deployment / ".env").read_bytes() == before
-
-
-def test_beside_a_fleet_the_command_that_gives_hosts_the_keys_is_named(deployment: Path) -> None:
-    (deployment / "fleet.yaml").write_text("hosts: [{name: a, address: a.invalid}]\n")
-    added = dflash("keys", "add", "alice", at=deployment).succeeded().out
-    assert "gets it with `dflash-deploy fleet up`" in added
-    revoked = dflash("keys", "revoke", "alice", at=deployment).succeeded().out
-    assert "accepts it until `dflash-deploy fleet up`" in revoked
-    rotated = dflash("keys", "rotate", at=deployment).succeeded().out
-    assert "`dflash-deploy fleet up` starts one with the new key" in rotated

@@ -10,6 +10,8 @@ import pytest
 from tools.kills.scenes import scene
 from tools.kills.steps import steps, wrong_after_kills
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("command", ["init", "render", "keys rotate"])
 def test_a_killed_command_leaves_whole_files_and_the_next_one_nothing_of_it(command: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash
 
-OPTIONS = (("bench", "--share"), ("bench", "--save"), ("bench", "--report"))
+OPTIONS = (("bench", "--save"), ("bench", "--report"))
 
 
 @pytest.mark.parametrize("options", OPTIONS)

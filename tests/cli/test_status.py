@@ -48,4 +48,4 @@ def test_a_deployment_that_never_ran_names_the_command_that_starts_it(
     assert (
         "state     absent: no engine runs; `dflash-deploy up` starts it\n" in CliRunner().invoke(app, ["status"]).stdout
     )
-    assert "without alerts: Prometheus does not run" in CliRunner().invoke(app, ["status", "--since", "1h"]).stdout
+    assert "nothing since" in CliRunner().invoke(app, ["status", "--since", "1h"]).stdout

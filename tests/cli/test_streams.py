@@ -11,6 +11,8 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 
+pytestmark = pytest.mark.slow
+
 COMMAND = f"{sys.executable} -m dflash_deploy"
 
 
@@ -43,12 +45,12 @@ def test_a_key_that_was_replaced_is_not_reported_as_a_failure(deployment: Path, 
 
 
 @pytest.mark.parametrize("where", [">/dev/full", ">/dev/full 2>&1", ">&-"])
-@pytest.mark.parametrize("command", ["keys add bob", "keys add bob --json", "monitor export there"])
+@pytest.mark.parametrize("command", ["keys add bob", "keys add bob --json"])
 def test_what_was_changed_is_not_reported_as_a_failure(deployment: Path, command: str, where: str) -> None:
     done = in_shell(f"{COMMAND} {command} {where}", deployment)
     assert (done.returncode, "Traceback" in done.stderr) == (ExitCode.DONE, False)
     assert "error" not in done.stderr
-    assert (deployment / "there").exists() or "bob" in dflash("keys", "list", at=deployment).succeeded().out
+    assert "bob" in dflash("keys", "list", at=deployment).succeeded().out
 
 
 @pytest.mark.parametrize(("arguments", "code"), [("profiles list", 3), ("profiles list --json", 3), ("--help", 0)])

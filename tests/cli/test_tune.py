@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.operations.tune import estimated as run_estimated
-from dflash_deploy.operations.tune import plan_tuning
-from dflash_deploy.startup.progress import remember_seconds
-from tests.support.bench_figures import keep_baseline
 from tests.support.cli import Ran, dflash, edit_env, initialise
-from tests.support.mtp_target import target_without_head
 from tests.support.ports import free_port
 
 
@@ -39,36 +33,20 @@ def test_a_dry_run_says_what_would_be_measured_and_starts_nothing(deployment: Pa
     assert [(step["title"], step["settings"].get("DFLASH_NUM_SPEC_TOKENS")) for step in data["steps"]] == [
         ("7 draft tokens", None),
         ("3 draft tokens", "3"),
-        ("MTP head, 2 draft tokens", "2"),
         ("no drafter", None),
     ]
-    assert data["steps"][2]["settings"]["DFLASH_DRAFTER"] == "mtp"
     assert data["concurrency"] == [1, 4]
     assert data["workload"]["name"] == "own + prose"
-    assert data["schedules"] is True
-    assert (data["context"], data["estimate_s"] > 0) == (0, True)
+    assert data["context"] == 0
     longer = dflash("tune", "--dry-run", "--context", "1000", *options, at=deployment).succeeded().out
     assert "prompts, each after 1,000 tokens of a conversation" in longer
-    assert "restarts  4 to 5" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
+    assert "restarts  2 to 4" in dflash("tune", "--dry-run", *options, at=deployment).succeeded().out
     assert files_in(deployment) == before
 
 
-def test_the_estimate_rests_on_the_last_start_and_on_the_baseline_of_bench(deployment: Path) -> None:
-    def estimated() -> tuple[float, str]:
-        experiment = plan_tuning(deployment, concurrency=(1,))
-        seconds, pace = run_estimated(experiment)
-        return seconds, f"{pace.start_s:.0f} {pace.tokens_per_s:.0f} {pace.assumed}"
-
-    usual, said = estimated()
-    assert said == "120 30 True"
-    remember_seconds(Deployment(deployment), {"starting vLLM": 1.5, "warming up": 0.5})
-    after_up, said = estimated()
-    assert said == "2 30 True"
-    keep_baseline(deployment)
-    # 5 ms for a token at concurrency 1
-    after_bench, said = estimated()
-    assert said == "2 200 False"
-    assert after_bench < after_up / 3 < usual / 3
+def test_one_number_says_nothing_about_others(deployment: Path) -> None:
+    data = dflash("tune", "--dry-run", "--json", "--draft-tokens", "7", at=deployment).succeeded().document["data"]
+    assert [step["title"] for step in data["steps"]] == ["7 draft tokens", "1 draft token", "no drafter"]
 
 
 def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None:
@@ -77,34 +55,20 @@ def test_a_schedule_that_is_there_is_measured_as_it_is(deployment: Path) -> None
     data = dflash("tune", "--dry-run", "--json", at=deployment).succeeded().document["data"]
     titles = [step["title"] for step in data["steps"]]
     assert titles == ["as .env has it", "1 draft token", "15 draft tokens", "no drafter"]
-    assert data["schedules"] is True
-
-
-def test_the_head_of_a_target_is_measured_if_it_has_one(deployment: Path) -> None:
-    def titles(*options: str) -> list[str]:
-        data = dflash("tune", "--dry-run", "--json", *options, at=deployment).succeeded().document["data"]
-        return [step["title"] for step in data["steps"]]
-
-    assert titles("--mtp", "4,1")[-3:-1] == ["MTP head, 1 draft token", "MTP head, 4 draft tokens"]
-    assert titles("--mtp", "off") == ["7 draft tokens", "1 draft token", "no drafter"]
-    edit_env(deployment, MODEL_HOST_PATH=str(target_without_head(deployment / "target")))
-    assert titles() == ["7 draft tokens", "1 draft token", "no drafter"]
-    refused(dflash("tune", "--mtp", "2", at=deployment), ExitCode.USAGE, "the target has no MTP head")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--mtp", "2,x"), "--mtp 2,x"),
-        (("--mtp", "0"), "numbers from 1 to 16"),
+        (("--mtp", "2"), "bench --baseline --mtp 2"),
+        (("--no-schedule",), "DFLASH_SPEC_SCHEDULE"),
         (("--draft-tokens", "1,x"), "--draft-tokens 1,x"),
         (("--draft-tokens", "8"), "makes 1 to 7 draft tokens"),
         (("--draft-tokens", "0"), "makes 1 to 7 draft tokens"),
-        (("--draft-tokens", "7"), "says nothing about others"),
         (("--concurrency", "0"), "--concurrency 0"),
         (("--concurrency", "1,64"), "answers 4 requests"),
         (("-w", "coed"), "coed"),
-        (("--context", "5000"), "do not fit MAX_MODEL_LEN=2048"),
+        (("-w", "agents"), "cannot be tuned for"),
     ],
 )
 def test_what_makes_no_sense_is_refused(deployment: Path, options: tuple[str, ...], says: str) -> None:

@@ -16,6 +16,8 @@ from tests.support.commands import wait_until
 from tests.support.ports import free_port
 from tests.support.scripted_vllm import installed_in
 
+pytestmark = pytest.mark.slow
+
 NATIVE = ("--profile", "cpu", "--runtime", "native")
 BUSY = "is in use by another command"
 

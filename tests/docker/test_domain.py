@@ -117,7 +117,7 @@ def test_test_bench_status_and_doctor_know_the_domain(served: Path) -> None:
     tested = dflash("test", "--only", "live,auth,stream", "--json", at=served).succeeded().document["data"]
     assert {"door: certificate", "door: live", "door: auth", "door: stream"} <= passed(tested)
     before = docker("logs", containers(Deployment(served))["door"]["Id"]).count("/v1/chat/completions")
-    told = ("--workload", "own", "--concurrency", "1", "--requests", "2", "--warmup", "1", "--max-tokens", "16")
+    told = ("--workload", "own", "--concurrency", "1", "--requests", "2", "--max-tokens", "16")
     dflash("bench", *told, at=served).succeeded()
     after = docker("logs", containers(Deployment(served))["door"]["Id"]).count("/v1/chat/completions")
     assert after - before >= 3

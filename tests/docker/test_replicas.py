@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from dflash_deploy.deployment.compose import FINGERPRINT
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.serve.router.files import read_keys
@@ -22,7 +21,6 @@ from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
-from tests.support.exported_folder import exported_folder
 from tests.support.llamacpp_routes import opened
 from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 from tests.support.two_engines import answered_at, askers_of, members, under_load
@@ -91,21 +89,6 @@ def test_only_the_door_is_published_and_it_opens_health_without_a_key(deployment
     for private in (router_port(port), engine_port(port, 1), engine_port(port, 2)):
         with socket.socket() as client:
             assert client.connect_ex(("127.0.0.1", private)) != 0
-
-
-def test_the_exported_folder_runs_without_this_program(deployment: Deployment, tmp_path: Path) -> None:
-    with exported_folder(tmp_path, deployment, IMAGE, "--engine", "llamacpp", "--replicas", "2") as folder:
-        found = folder.services()
-        assert set(found) == {"engine-1", "engine-2", "router", "door"}
-        assert {one["Config"]["User"] for one in found.values()} == {f"{os.getuid()}:{os.getgid()}"}
-        assert all(one["HostConfig"]["ReadonlyRootfs"] for one in found.values())
-        assert folder.lines_of_the_readme() == "401"
-        assert opened(folder.url) == {("GET", "/health"), ("HEAD", "/health")}
-        # a copy cannot have the port of the original, and ends nothing of it
-        copy = f"cp -r . {tmp_path}/copy && cd {tmp_path}/copy"
-        folder.run(f"{copy} && ! docker compose up -d --no-build && docker compose down -v -t 1")
-        assert {one["Id"] for one in folder.services().values()} == {one["Id"] for one in found.values()}
-        assert folder.lines_of_the_readme() == "401"
 
 
 def test_engines_are_in_a_network_with_router_and_door(deployment: Deployment) -> None:
@@ -205,21 +188,7 @@ def test_up_again_changes_nothing_and_changed_settings_roll(deployment: Deployme
     assert [name for name in sorted(before) if after[name] != before[name]] == ["engine-1", "engine-2"]
 
 
-def test_one_engine_is_measured_without_its_drafter_and_both_are_read_through_the_door(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    before = {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()}
-    quick = ("--concurrency", "1", "--requests", "1", "--repeats", "1", "--max-tokens", "8")
-    measure = lambda: dflash(  # noqa: E731
-        "bench", "--replica", "1", "--baseline", "--workload", "chat", *quick, "--json", at=deployment.directory
-    )
-    ran, askers = under_load(deployment.directory, measure, least=10, clients=CLIENTS)
-    rows = ran.succeeded().document["data"]["rows"]
-    assert {row["drafter"] for row in rows} == {True, False}
-    assert not askers.errors()
-    # both run with .env again, and only the first was created again
-    assert {name: one["Config"]["Labels"][FINGERPRINT] for name, one in engines(deployment).items()} == before
-    assert all(one.answered.state == "ready" and one.routed for one in members(deployment.directory).values())
+def test_both_engines_are_read_through_the_door(deployment: Deployment, tmp_path: Path) -> None:
     exported = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=deployment.directory).succeeded()
     key = (tmp_path / "out" / "metrics.key").read_text().strip()
     for target in exported.document["data"]["targets"]:

@@ -6,9 +6,10 @@ It needs a GPU, so it answers nothing here: it ends where it looks for one, afte
 import subprocess
 from pathlib import Path
 
-from dflash_deploy.deployment.compose import environment_of
+from dflash_deploy.deployment.compose import VARIABLE
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.planning import plan_of
+from dflash_deploy.intake.parse import parse_packaged_yaml
+from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from tests.support.cli import initialise
 from tests.support.commands import checked
 from tests.support.standin_sglang import ensure_base
@@ -30,7 +31,14 @@ def test_sglang_takes_the_arguments_and_ends_where_it_looks_for_a_gpu(base_image
     place = tmp_path / "deployment"
     initialise("--profile", "h100", "--engine", "sglang", "--model", "tiny", "--runtime", "compose", at=place)
     deployment = Deployment(place)
-    settings = environment_of(plan_of(deployment))
+    service = parse_packaged_yaml(deployment.compose_file.read_text())["services"]["engine"]
+    values = deployment.values
+    settings = {
+        name: VARIABLE.sub(lambda found: values.get(found["name"]) or found["default"] or "", text)
+        for name, text in service["environment"].items()
+        # the file of further keys is not mounted below, and there are none
+        if name != KEYS_FILE
+    }
     owner = deployment.env_file.stat()
     ran = subprocess.run(
         [

@@ -16,6 +16,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from dflash_deploy.catalog.load import load_catalog
+from tests.support import documents
 from tests.support.browser import Page, browser_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,11 +64,9 @@ def address(site: Path) -> Iterator[str]:
 
 
 def test_every_document_has_a_page(site: Path) -> None:
-    documents = [one.relative_to(ROOT / "docs") for one in (ROOT / "docs").rglob("*.md")]
+    written = {one.relative_to(ROOT / "docs") for one in documents.documents() if one.is_relative_to(ROOT / "docs")}
     pages = {str(one.relative_to(site)) for one in site.rglob("*.html")}
-    expected = {
-        str(one.with_name("index.html" if one.name == "README.md" else f"{one.stem}.html")) for one in documents
-    }
+    expected = {str(one.with_name("index.html" if one.name == "README.md" else f"{one.stem}.html")) for one in written}
     assert pages == expected | {"404.html"}
 
 

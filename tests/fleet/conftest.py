@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import initialise
 from tests.support.fleet_lab import Lab, lab
 
 
@@ -22,8 +21,6 @@ def whole_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Two hosts and a terminal for all tests of this folder. Without them this tier is reported as skipped."""
     try:
         with lab(tmp_path_factory.mktemp("lab") / "lab") as found:
-            options = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--port", "8000")
-            initialise(*options, at=found.directory)
             yield found
     except RuntimeError as problem:
         if os.environ.get("CI"):
@@ -33,7 +30,7 @@ def whole_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture
 def hosts(whole_lab: Lab) -> Lab:
-    """The same in its first state: hosts on which nothing is installed and nothing runs."""
+    """The same in its first state: hosts on which nothing runs."""
     whole_lab.clear()
     whole_lab.write_fleet()
     return whole_lab

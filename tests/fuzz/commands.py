@@ -40,7 +40,6 @@ READING: tuple[tuple[str, ...], ...] = (
     ("status", "--json"),
     ("plan",),
     ("plan", "--json"),
-    ("capacity", "users=1,in=9,out=9,p95_ttft=1s"),
     ("logs",),
     ("logs", "--bundle", "bundle.tar.gz"),
     ("keys", "show"),
@@ -61,7 +60,6 @@ _STATE = {
     "last-start.json": ".dflash/last-start.json",
 }
 _STATE |= {
-    "tune.json": ".dflash/tune.json",
     "bench.json": ".dflash/bench.json",
     "last-good.env": ".dflash/last-good.env",
     "runs-last-good": ".dflash/runs-last-good",

@@ -15,7 +15,7 @@ from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import Deployment, changes, restored_since
 from dflash_deploy.deployment.dotenv import secrets_in
 from dflash_deploy.errors import DeployError, SettingsRefused
-from dflash_deploy.intake.documents import BenchFigures, EngineEnd, LastStart, TuneEvidence, read_state
+from dflash_deploy.intake.documents import BenchFigures, EngineEnd, LastStart, read_state
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import UNREAD, plan_to_stop
@@ -193,13 +193,6 @@ LOCK = {
     },
 }
 RUN = {"pid": 4_194_305, "started": 123456, "config": "f" * 16, "address": "127.0.0.1:1"}
-TUNE = {
-    "data": {
-        "measured": {"pair": "tiny", "at": "2026-11-22 12:00 UTC", "seconds_of_starts": [25.0, 30.1]},
-        "points": [{"tokens_per_s": 55.5, "streams": 1, "draft_tokens": 7}],
-        "head": {"better": True, "sentence": "MTP head, 2 draft tokens: 1.10 times as fast"},
-    }
-}
 BENCH = {
     "command": "bench",
     "data": {
@@ -248,7 +241,6 @@ def kinds() -> tuple[Kind, ...]:
                 lambda file, report: (read_state(file, LastStart, report=report), usual_seconds(deployment())),
             ),
         ),
-        Kind("tune.json", (), json_documents(TUNE), state("tune.json", _document(TuneEvidence))),
         Kind("bench.json", (), json_documents(BENCH), state("bench.json", _document(BenchFigures))),
         Kind("last-good.env", SAMPLES, lines_of_env() | damaged(SAMPLES), state("last-good.env", _changes)),
         Kind(

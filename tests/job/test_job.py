@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from dflash_deploy.bench.share import SharedResult
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.intake.documents import parse_document
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes
 
@@ -24,14 +22,11 @@ def test_from_an_empty_directory_to_a_proven_and_measured_endpoint_and_back(tmp_
         assert checked["acceptance_length"] > 5
 
         told = ("--baseline", "--concurrency", "1", "--workload", "own", "--requests", "8", "--json")
-        rows = dflash("bench", *told, "--share", "shared.json", at=tmp_path).succeeded().document["data"]["rows"]
+        rows = dflash("bench", *told, at=tmp_path).succeeded().document["data"]["rows"]
         drafting, plain = sorted(rows, key=lambda row: -(row["acceptance_length"] or 0))
         assert drafting["acceptance_length"] > 5
         assert plain["acceptance_length"] is None
         assert min(row["tokens_per_s"] for row in rows) > 0
-        shared = parse_document((tmp_path / "shared.json").read_text(), SharedResult)
-        assert [row.tokens_per_s for row in shared.rows] == [row["tokens_per_s"] for row in rows]
-        assert (shared.model, shared.runtime) == ("tiny-gguf", "native")
         assert dflash("status", "--json", at=tmp_path).document["data"]["state"] == "ready"
     finally:
         dflash("down", at=tmp_path).succeeded()

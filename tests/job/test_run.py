@@ -59,6 +59,7 @@ def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, model["proxy"]
 
 
+@pytest.mark.slow
 def test_sigterm_stops_it_after_the_request_in_progress(directory: Path) -> None:
     key = Deployment(directory).key.reveal()
     asked = {"model": "tiny", "prompt": "One", "max_tokens": 1500, "ignore_eos": True, "stream": True}
@@ -74,6 +75,7 @@ def test_sigterm_stops_it_after_the_request_in_progress(directory: Path) -> None
     assert processes(directory) == {}
 
 
+@pytest.mark.slow
 def test_an_engine_that_ends_by_itself_ends_it_with_a_code(directory: Path) -> None:
     with running(directory) as (process, _):
         with connect(directory) as endpoint:
@@ -184,6 +186,7 @@ TURNS = 2
 """How often the clients change to the other model."""
 
 
+@pytest.mark.slow
 def test_two_deployments_take_turns_and_never_run_at_once(directory: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -218,6 +221,7 @@ def says_asleep(url: str) -> bool:
     return bool(httpx.get(f"{url}/health").json() == {"status": "asleep"})
 
 
+@pytest.mark.slow
 def test_an_idle_engine_frees_its_memory_and_the_next_requests_wake_it(tmp_path: Path) -> None:
     def answers(endpoint: Endpoint) -> str:
         return endpoint.chat("What is the capital of France?", max_tokens=32).text

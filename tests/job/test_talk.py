@@ -52,6 +52,7 @@ def test_the_tutorial_asks_about_a_picture(answering: Path) -> None:
     assert tuple(ran.out.splitlines()) == shown.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "TIFF", "AVIF"])
 def test_a_picture_of_any_kind_is_described(kind: str, answering: Path, tmp_path: Path) -> None:
     file = tmp_path / "picture"
@@ -67,6 +68,7 @@ def test_the_document_has_answer_and_figures(answering: Path) -> None:
     assert data["tokens"] == 9
 
 
+@pytest.mark.slow
 def test_the_endpoint_keeps_its_contract_on_this_engine(answering: Path) -> None:
     server = Server(answering)
     with server.connect() as endpoint:
@@ -122,6 +124,7 @@ def test_a_question_that_exceeds_the_context_is_refused_with_its_size(answering:
     assert "2048" in done.err
 
 
+@pytest.mark.slow
 def test_an_answer_that_breaks_off_is_shown_and_ends_with_an_error(tmp_path: Path) -> None:
     # what a client sees of an engine that dies: a part of the stream, without its end
     event = b'data: {"choices": [{"index": 0, "delta": {"content": "The capital"}, "finish_reason": null}]}\n\n'
@@ -143,6 +146,7 @@ READY = "Alt-Enter"
 """A part of the line at the bottom while a question can be typed."""
 
 
+@pytest.mark.slow
 def test_a_conversation_keeps_what_was_said_until_it_is_reset(answering: Path, tmp_path: Path) -> None:
     (tmp_path / "red.png").write_bytes(picture("PNG"))
     with on_screen("chat", at=answering) as chat:
@@ -167,6 +171,7 @@ def test_a_conversation_keeps_what_was_said_until_it_is_reset(answering: Path, t
     assert (tmp_path / "talk.md").read_text() == f"**user**\n\n{FRANCE}\n\n**assistant**\n\n{PARIS}\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_answer_and_not_the_chat(answering: Path) -> None:
     server = server_of(answering)
     with on_screen("chat", at=answering) as chat:
@@ -188,6 +193,7 @@ def test_ctrl_c_ends_the_answer_and_not_the_chat(answering: Path) -> None:
         chat.shows(PARIS)
 
 
+@pytest.mark.slow
 def test_f2_shades_the_tokens_that_came_in_one_step(answering: Path) -> None:
     with on_screen("chat", at=answering) as chat:
         chat.shows(READY)

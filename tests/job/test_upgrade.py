@@ -14,6 +14,8 @@ from tests.support.cli import Ran, dflash
 from tests.support.command_server import command_server
 from tests.support.llamacpp_native import processes, started
 
+pytestmark = pytest.mark.slow
+
 SHORT = """
 import os, signal, threading
 from types import SimpleNamespace

@@ -7,6 +7,8 @@ import pytest
 from tests.support import documents
 from tests.support.cli import dflash
 
+pytestmark = pytest.mark.slow
+
 READERS = {"first-box": "dgx-spark", "coding-assistant": "rtx-3090", "team": "h100"}
 """Each tutorial, and the profile of its reader: in the first one only the profile's name changes for another box."""
 
@@ -15,11 +17,10 @@ ELSEWHERE = {
     "test": "tests/job/test_job.py",
     "bench --baseline": "tests/parsers/test_documents.py",
     "monitor up": "tests/docker/test_monitor.py",
-    "monitor status": "tests/docker/test_monitor.py",
 }
 """Commands that need Docker or minutes, and the tests that run them."""
 
-PLANS = {"init", "plan", "capacity"}
+PLANS = {"init", "plan"}
 """Commands for the reader's own machine, which need no engine."""
 
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tools.reference import manual
+
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)], check=True, capture_output=True
-    )
+    # the wheel is built from the sdist, so that the test sees if the sdist lacks a file
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(ROOT)], check=True, capture_output=True)
     (built,) = out.glob("*.whl")
     return built
 
@@ -29,7 +30,12 @@ def test_it_carries_what_lies_beside_the_package(wheel: Path) -> None:
         for file in (path for path in (ROOT / folder).rglob("*") if path.is_file()):
             assert f"dflash_deploy/_assets/{file.relative_to(ROOT)}" in names
     assert not any(name.startswith(("tests/", "tools/", "models/")) for name in names)
-    assert any(name.endswith(".data/data/share/man/man1/dflash-deploy.1") for name in names)
+
+
+def test_its_manual_page_is_that_of_the_command_line(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as content:
+        (name,) = (one for one in content.namelist() if one.endswith(".data/data/share/man/man1/dflash-deploy.1"))
+        assert content.read(name).decode() == manual.page()
 
 
 def test_it_offers_vllm_the_loader_as_the_image_does(wheel: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment.compose import create, resolved_document
+from dflash_deploy.deployment.compose import VARIABLE, compose_text, create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Decision, Plan
 from dflash_deploy.serve.engines import ENGINES
@@ -79,7 +80,7 @@ def compose_refuses(directory: Path, *environments: str) -> str:
 
 
 def as_compose_reads(node: object, *, is_value: bool = False) -> object:
-    """A resolved document without what Compose passes on unread: environment and labels, and the names of weights.
+    """A document with its variables' defaults, without what Compose passes on unread: environment, labels, weights.
 
     A value with `$` stays: Compose reads that.
     """
@@ -90,9 +91,10 @@ def as_compose_reads(node: object, *, is_value: bool = False) -> object:
         }
     if isinstance(node, list):
         return [as_compose_reads(one) for one in node]
-    if isinstance(node, str) and "$" not in node:
-        return "a text" if is_value else WEIGHTS.sub("/weights", node)
-    return node
+    if not isinstance(node, str):
+        return node
+    text = VARIABLE.sub(lambda found: found["default"] or "", node)
+    return text if "$" in text else "a text" if is_value else WEIGHTS.sub("/weights", text)
 
 
 def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
@@ -100,13 +102,14 @@ def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
 
     The documents are compared with the value of each variable in them; it is shown them as they are written.
     """
-    # a document's name comes from its directory: all are resolved in one
-    anywhere = Deployment(tmp_path / "resolved")
-    anywhere.directory.mkdir()
-    create(anywhere, planned()[0])
+    # a document's name comes from its directory: all are compared in one, whose .env sets no variable
+    directory = tmp_path / "compared"
+    directory.mkdir()
+    create(Deployment(directory), planned()[0])
+    anywhere = Deployment(directory, text="")
     distinct: dict[str, Plan] = {}
     for plan in planned():
-        document = resolved_document(anywhere, plan, kept=())
+        document = parse_packaged_yaml(compose_text(anywhere, plan))
         distinct.setdefault(json.dumps(as_compose_reads(document)), plan)
     assert {plan.engine.name for plan in distinct.values()} == {plan.engine.name for plan in planned()}
 

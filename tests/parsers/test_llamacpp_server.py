@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -215,61 +216,35 @@ def test_bench_measures_with_and_without_the_drafter(served: Path) -> None:
     assert drafts(served)
 
 
-def test_bench_measures_conversations_of_agents_and_replays_what_the_gateway_recorded(served: Path) -> None:
-    edit_env(served, RECORD_SHAPES="on")
-    dflash("up", at=served).succeeded()
-    told = ("--agents", "2", "--turns", "2", "--max-tokens", "8", "--report", "agents.html", "--json")
+def test_bench_measures_conversations_of_agents(served: Path) -> None:
+    told = ("--workload", "agents", "--concurrency", "2", "--max-tokens", "8", "--report", "agents.html", "--json")
     data = dflash("bench", *told, at=served).succeeded().document["data"]
-    first, second = data["turns"]
-    assert (first["requests"], second["requests"], second["failed"]) == (2, 2, 0)
-    assert 1000 < first["prompt_tokens"] < second["prompt_tokens"] < 2048
-    # the second turn found the first one in the prefix cache
-    assert second["cached_share"] > 0.8 * first["prompt_tokens"] / second["prompt_tokens"]
-    assert second["acceptance_length"] >= 1
-    assert second["memory_bytes"] > 2**20
-    assert "<svg" in (served / "agents.html").read_text()
-    (file,) = (served / ".dflash" / "shapes").iterdir()
-    # before the turns are the requests that measure the length of texts
-    traced = file.read_text().splitlines()[-4:]
-    (served / "trace.jsonl").write_text("\n".join(traced))
-    data = dflash("bench", "--trace", "trace.jsonl", "--json", at=served).succeeded().document["data"]
     assert data_problems("bench", data) == []
-    (whole,) = data["turns"]
-    assert (whole["requests"], whole["failed"], sum(one["requests"] for one in data["contexts"])) == (4, 0, 4)
-    asked, replayed = ([json.loads(one) for one in lines] for lines in (traced, file.read_text().splitlines()[-4:]))
-    sizes = [sorted(one["input_length"] for one in lines) for lines in (asked, replayed)]
-    assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
-    assert [one["output_length"] for one in replayed] == [8] * 4
-    # the second turn of each has a block of its first one
-    assert whole["cached_share"] > 0.1
-    ran = dflash("bench", "--agents", "2", "--context", "4096", at=served)
+    rows = data["rows"]
+    assert [row["turn"] for row in rows] == list(range(1, 10))
+    assert {(row["requests"], row["failed"], row["concurrency"]) for row in rows} == {(2, 0, 2)}
+    prompts = [row["input_tokens"] / 2 for row in rows]
+    assert prompts == sorted(prompts)
+    assert 500 < prompts[0] < 1000 < prompts[-1] < 2048
+    # each turn found the one before in the prefix cache
+    for before, row in pairwise(rows):
+        assert row["cached_share"] > 0.8 * before["input_tokens"] / row["input_tokens"]
+        assert row["acceptance_length"] >= 1
+    assert '"turn": 9' in (served / "agents.html").read_text()
+    ran = dflash("bench", "--workload", "agents", "--context", "4096", at=served)
     assert ran.code is ExitCode.USAGE
     assert "--context 2048 fits" in ran.err
 
 
 def test_a_short_soak_finds_nothing_in_the_real_engine(served: Path) -> None:
-    ran = dflash("test", "--soak", "0.1", "--json", at=served).succeeded()
+    ran = dflash("test", "--soak", "0.2", "--json", at=served).succeeded()
     # no further line within the first minute
-    assert re.match(r"3 agents for 0\.1 min, up to \d+ turns and 2,048 tokens a conversation\npassed ", ran.err)
-    document = ran.document
-    checks = {check["name"]: check["status"] for check in document["data"]["checks"]}
-    assert {name for name, status in checks.items() if status == "passed"} >= {
-        "errors",
-        "sequences",
-        "drafts",
-        "stalls",
-    }
+    assert re.match(r"3 agents for 0\.2 min, up to \d+ turns and 2,048 tokens\npassed ", ran.err)
+    checks = {check["name"]: check["status"] for check in ran.document["data"]["checks"]}
+    assert list(checks) == ["errors", "memory", "stalls", "latency"]
+    assert (checks["errors"], checks["stalls"]) == ("passed", "passed")
     assert "failed" not in checks.values()
-    samples = document["data"]["soak"]
-    assert len(samples) > 3
-    for one in samples:
-        assert one["memory_bytes"] > 2**20
-        # supervisor, gateway and engine
-        assert one["processes"] == 3
-        assert one["files"] > 10
-    assert max(one["running"] for one in samples) == 2
-    assert max(one["waiting"] for one in samples) > 0
-    assert data_problems("test", document["data"]) == []
+    assert data_problems("test", ran.document["data"]) == []
 
 
 def drafts(directory: Path) -> bool:

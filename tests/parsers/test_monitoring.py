@@ -1,16 +1,25 @@
-"""A real Prometheus reads the real llama.cpp as `monitor export` configures it: each recorded metric has a value."""
+"""A real Prometheus reads the real llama.cpp as `monitor up` configures it: each recorded metric has a value."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dflash_deploy.features.monitoring.project import alerts
+from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.features.monitoring.operations import monitoring_folder
 from dflash_deploy.serve.engines import ENGINES
-from tests.support.bench_figures import keep_baseline
-from tests.support.cli import dflash
 from tests.support.llamacpp_native import connect, started
-from tests.support.prometheus import Prometheus, conditions, load, node_exporter, panel_expressions, prometheus, records
+from tests.support.monitored import monitor_without_docker
+from tests.support.prometheus import (
+    Prometheus,
+    conditions,
+    load,
+    node_exporter,
+    panel_expressions,
+    prometheus,
+    read_from,
+    records,
+)
 
 ENGINE = ENGINES["llamacpp"].metrics.prefix
 
@@ -24,14 +33,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """Prometheus with the exported files, one reading a second."""
+    """Prometheus with the files of `monitor up`, one reading a second."""
     place = tmp_path_factory.mktemp("prometheus")
     with node_exporter(place) as node:
-        keep_baseline(served)
-        dflash("monitor", "export", str(place / "config"), "--every", "1", at=served).succeeded()
-        config = place / "config" / "prometheus.yml"
+        monitor_without_docker("up", "--every", "1", at=served)
+        config = monitoring_folder(Deployment(served)) / "prometheus.yml"
         config.write_text(config.read_text().replace("127.0.0.1:9100", node))
-        with prometheus(place / "config" / "prometheus.yml", place / "data") as started:
+        with prometheus(config, place / "data") as started:
             yield started
 
 
@@ -42,7 +50,6 @@ NOT_HERE = {
     "dflash:queue_seconds:": "llama.cpp has no histograms",
     "dflash:gpu_": "needs a GPU",
     "dflash:fabric_ports_active": "needs InfiniBand or RoCE",
-    "dflash:router:": "needs several engines",
     "dflash:endpoint:": "needs blackbox exporter",
 }
 """Recorded metrics without data on this machine, and why."""
@@ -69,7 +76,7 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path
     assert length["metric"]["engine"] == ENGINE
 
 
-OF_THE_MACHINE = {alert.name for alert in alerts() if "exporter" in alert.needs}
+OF_THE_MACHINE = {name for name, needs in read_from().items() if "exporter" in needs}
 """Alerts that depend on the memory and disks of the machine that runs the tests."""
 
 

@@ -157,26 +157,10 @@ def test_one_engine_is_stopped_restarted_and_checked_alone(two_engines: Path) ->
     assert at_end == {"alike": "passed", "door: auth": "passed"}
 
 
-def test_one_engine_is_compared_without_drafts_while_the_other_answers(two_engines: Path) -> None:
-    before = {number: member.engine.identity for number, member in members(two_engines).items()}
-    short = ("--concurrency", "1", "--requests", "2", "--max-tokens", "8", "--workload", "own")
-    for command in (("bench", "--baseline"), ("test", "--baseline"), ("tune", "--dry-run")):
-        refused = dflash(*command, at=two_engines)
-        assert refused.code == ExitCode.USAGE
-        assert "--replica 1" in refused.err
-    ran, askers = under_load(
-        two_engines, lambda: dflash("bench", "--replica", "1", "--baseline", *short, "--json", at=two_engines), least=40
-    )
-    rows = ran.succeeded().document["data"]["rows"]
-    assert [row["drafter"] for row in rows] == [True, False]
-    assert not askers.errors()
-    after = members(two_engines)
-    assert {member.answered.state for member in after.values()} == {"ready"}
-    assert all(member.routed for member in after.values())
-    assert after[1].engine.identity != before[1]
-    assert after[2].engine.identity == before[2]
-    planned = dflash("tune", "--replica", "2", "--dry-run", "--json", at=two_engines)
-    assert planned.succeeded().document["data"]["steps"]
+def test_a_comparison_without_drafts_needs_one_engine(two_engines: Path) -> None:
+    refused = dflash("test", "--baseline", at=two_engines)
+    assert refused.code == ExitCode.USAGE
+    assert "--replica 1" in refused.err
 
 
 def test_fewer_and_more_engines_while_the_others_answer(two_engines: Path) -> None:

@@ -4,11 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.operations.bench import DESCRIBING
-from dflash_deploy.plan.result import Plan
-from dflash_deploy.planning import plan_of
-
 
 def figures(*, drafters: tuple[bool, ...] = (True, False), **measured: object) -> dict[str, Any]:
     """A document of `bench` on the tiny pair: 2 ms per token and client with drafts, 5 ms without."""
@@ -40,25 +35,7 @@ def figures(*, drafters: tuple[bool, ...] = (True, False), **measured: object) -
     }
 
 
-def settings_of(plan: Plan) -> dict[str, str]:
-    """The settings of a plan as `bench` writes them."""
-    return {field.name: plan.values[field.name] for field in DESCRIBING if plan.values.get(field.name)}
-
-
 def keep(deployment: Path, document: object) -> None:
     state = deployment / ".dflash"
     state.mkdir(exist_ok=True)
     (state / "bench.json").write_text(json.dumps(document))
-
-
-def keep_baseline(directory: Path, **measured: object) -> None:
-    """The last run of `bench` measured the models and the engine of a deployment, without drafts too."""
-    plan = plan_of(Deployment(directory))
-    engine = f"{plan.engine.engine} {plan.engine_version}"
-    own: dict[str, Any] = {
-        "profile": plan.profile.name,
-        "pair": plan.pair.name,
-        "engine": engine,
-        "settings": settings_of(plan),
-    }
-    keep(directory, figures(**{**own, **measured}))

@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from dflash_deploy.cli.app import COMMANDS, load
+from tools.reference import FOLDER
+from tools.reference.pages import BUILT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,6 +28,9 @@ OF_THE_APP = frozenset({"-h", "--help", "--version", "--install-completion", "--
 
 MOST_WORDS = 25
 """Words of the longest sentence: one idea each."""
+
+ON_THE_SITE = {FOLDER / name: cache(page) for name, page in BUILT.items()}
+"""The files that only the site has, by the place where it shows them, and the function that returns their text."""
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 
@@ -75,9 +80,19 @@ class Transcript:
 
 
 def documents() -> tuple[Path, ...]:
-    """Every Markdown file for people."""
+    """Every document for people in Markdown, also those that only the site has."""
+    return tuple(sorted({*checked_in(), *(file for file in ON_THE_SITE if file.suffix == ".md")}))
+
+
+def checked_in() -> tuple[Path, ...]:
+    """Every Markdown file for people in the repository."""
     patterns = ("*.md", "docs/**/*.md", "models/tiny/*.md", "tests/support/**/*.md")
     return tuple(sorted({file for pattern in patterns for file in ROOT.glob(pattern)}))
+
+
+def text_of(file: Path) -> str:
+    """The text of a document, also of one that only the site has."""
+    return ON_THE_SITE[file]() if file in ON_THE_SITE else file.read_text(encoding="utf-8")
 
 
 def links(file: Path) -> Iterator[Link]:
@@ -103,7 +118,7 @@ def problem_of(link: Link) -> str:
     if re.match(r"[a-z]+:", path):
         return ""
     target = (link.file.parent / path).resolve() if path else link.file
-    if not target.exists():
+    if not (target.exists() or target in ON_THE_SITE):
         return "the file does not exist"
     if anchor and target.suffix == ".md" and anchor not in anchors(target):
         return "the page has no such heading"
@@ -112,7 +127,7 @@ def problem_of(link: Link) -> str:
 
 def anchors(file: Path) -> frozenset[str]:
     """The anchors of a document: its headings, as GitHub and the site write them, and those of `<a id="…">`."""
-    return _anchors(file.read_text(encoding="utf-8"))
+    return _anchors(text_of(file))
 
 
 @cache
@@ -200,7 +215,7 @@ def parse(words: tuple[str, ...]) -> None:
 
 
 def _tokens(file: Path) -> list[Token]:
-    return _parsed(file.read_text(encoding="utf-8"))
+    return _parsed(text_of(file))
 
 
 @cache

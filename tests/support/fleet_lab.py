@@ -4,13 +4,12 @@ A terminal `t` reaches each host over a cable of its own; a further cable, the f
 has its own ports and interfaces; a host's mount namespace gives root another home directory.
 """
 
-import ctypes
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +46,7 @@ class Host:
     @property
     def deployment(self) -> Path:
         """The deployment directory that a fleet makes."""
-        return self.home / "dflash-fleet"
+        return self.home / "dflash"
 
     def sh(self, script: str) -> str:
         """Run a script on the host, in its network."""
@@ -130,23 +129,16 @@ class Lab:
         """The words before a command that runs on the terminal."""
         return ("ip", "netns", "exec", self.terminal)
 
-    def dflash(self, *args: str, environment: Mapping[str, str] | None = None) -> Ran:
-        """Run `dflash-deploy` on the terminal, in the fleet's directory."""
-        return dflash(*args, at=self.directory, prefix=self.prefix, environment=environment)
+    def dflash(self, *args: str) -> Ran:
+        """Run `dflash-deploy` on the terminal, beside `fleet.yaml`; its `ssh` has the configuration of the terminal."""
+        path = f"{self.root / 'bin'}:{os.environ['PATH']}"
+        return dflash(*args, at=self.directory, prefix=self.prefix, environment={"PATH": path})
 
-    def write_fleet(
-        self, *lines: str, program: str = PROGRAM, of_host: tuple[str, ...] = (), router: bool = False, leads: str = ""
-    ) -> None:
-        """Write fleet.yaml: `lines` at its beginning, `of_host` for each host. `router`: one endpoint for both.
-
-        `leads` is the name of the leader; else the first host leads.
-        """
-        text = [f"ssh_config: {self.ssh_config}", f"router: {'on' if router else 'off'}", *lines, "hosts:"]
+    def write_fleet(self, *lines: str) -> None:
+        """Write fleet.yaml; `lines` are further fields of each host."""
+        text = ["hosts:"]
         for host in self.hosts:
-            text += [f"  - name: {host.name}", f"    address: {host.address}"]
-            text += [f"    program: {program}"] if program else []
-            text += ["    role: leader"] if host.name == leads else []
-            text += [f"    {line}" for line in of_host]
+            text += [f"  - name: {host.name}", f"    ssh: {host.address}", *(f"    {line}" for line in lines)]
         (self.directory / "fleet.yaml").write_text("\n".join(text) + "\n")
 
     def arguments(self) -> str:
@@ -165,11 +157,12 @@ class Lab:
         (self.root / "known_hosts").write_text("".join(lines))
 
     def clear(self) -> None:
-        """Bring the hosts into their first state: nothing installed, nothing running, cables in, keys known."""
+        """Bring the hosts into their first state: the program installed, nothing running, cables in, keys known."""
         for host in self.hosts:
             host.stop()
             shutil.rmtree(host.home, ignore_errors=True)
             host.home.mkdir(mode=0o700)
+            install(host)
             checked("ip", "-n", host.namespace, "link", "set", TO_TERMINAL, "up")
             host.start()
         self.trust()
@@ -182,27 +175,16 @@ class Lab:
         assert wait_until(lambda: run_command(*command).returncode == 0, 60), (host.root / "sshd.log").read_text()
 
 
-@contextmanager
-def inside(namespace: str) -> Iterator[None]:
-    """This thread, and each that it starts, is in the network of a host or of the terminal while the block runs."""
-    with Path("/proc/thread-self/ns/net").open() as before, Path(f"/run/netns/{namespace}").open() as there:
-        _enter(there.fileno())
-        try:
-            yield
-        finally:
-            _enter(before.fileno())
-
-
-def _enter(namespace: int) -> None:
-    # Python has `os.setns` from 3.12 on
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, 0):
-        raise OSError(ctypes.get_errno(), "setns")
-
-
 def states(document: dict[str, Any]) -> list[str]:
     """The states of the hosts in the document of a command of `fleet`."""
     return [host["state"] for host in document["data"]["hosts"]]
+
+
+def install(host: Host) -> None:
+    """Give a host the program where pipx puts it."""
+    program = host.home / ".local" / "bin" / "dflash-deploy"
+    program.parent.mkdir(parents=True)
+    program.symlink_to(PROGRAM)
 
 
 def keygen(file: Path) -> None:
@@ -274,3 +256,7 @@ def fill(found: Lab) -> None:
         f"User root\nIdentityFile {found.root}/id\nIdentitiesOnly yes\nUserKnownHostsFile {found.root}/known_hosts\n"
         "GlobalKnownHostsFile /dev/null\n"
     )
+    ssh = found.root / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {found.ssh_config} "$@"\n')
+    ssh.chmod(0o755)

@@ -1,8 +1,9 @@
 """A run as `bench` leaves it, made up: two workloads, three numbers of streams, with the drafter and without."""
 
+from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.bench.figures import Row, beside, row_of
+from dflash_deploy.bench.figures import Row, Speculation, beside, row_of
 from dflash_deploy.bench.load import Load, Round
 from dflash_deploy.bench.sweep import with_speedups
 from dflash_deploy.catalog.speeds import PublishedSpeed
@@ -49,6 +50,18 @@ def rows() -> list[Row]:
             drafted.append(row_of(workload, load(streams, tokens_per_chunk=7, gap=gap), "dflash"))
             plain.append(row_of(workload, load(streams, tokens_per_chunk=1, gap=0.012 + streams / 1000), "off"))
     return with_speedups(drafted, plain)
+
+
+def talked() -> dict[str, Any]:
+    """What `bench -w agents --json` has as `data`: three turns of two agents."""
+    made = []
+    halves: tuple[tuple[int, Speculation, float], ...] = ((7, "dflash", 0.03), (1, "off", 0.01))
+    for chunk, kind, gap in halves:
+        loads = [replace(load(2, tokens_per_chunk=chunk, gap=gap), cached=60 * turn) for turn in (1, 2, 3)]
+        made.append([row_of("agents", one, kind, turn=turn) for turn, one in enumerate(loads, 1)])
+    rows = [row.document() for row in with_speedups(*made)]
+    workloads = [{"name": "agents", "source": "packaged", "prompts": 0}]
+    return {**document(), "workloads": workloads, "rows": rows, "published": []}
 
 
 def document() -> dict[str, Any]:

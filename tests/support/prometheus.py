@@ -15,7 +15,6 @@ import yaml
 
 from dflash_deploy.assets import asset, asset_text
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.features.monitoring.project import PROBE_MODULE
 from tests.support.debian import program
 from tests.support.ports import free_port
 
@@ -73,6 +72,12 @@ def conditions() -> dict[str, str]:
     return {rule["alert"]: rule["expr"] for rule in group["rules"]}
 
 
+def read_from() -> dict[str, str]:
+    """What must be read besides the engine for each alert; empty if the alert is about the engine."""
+    (group,) = yaml.safe_load(asset_text("monitoring", "alerts.yaml"))["groups"]
+    return {rule["alert"]: rule["annotations"].get("needs", "") for rule in group["rules"]}
+
+
 def dashboards() -> dict[str, dict[str, Any]]:
     """The dashboards by the name of their file, without its ending."""
     files = sorted(asset("monitoring", "dashboards").glob("*.json"))
@@ -122,7 +127,7 @@ def blackbox_exporter(place: Path, root: Path | None = None) -> Iterator[str]:
     file = config if config.is_file() else Path("/etc/prometheus/blackbox.yml")
     if root is not None:
         file = place / "blackbox.yml"
-        file.write_text(f"modules: {{{PROBE_MODULE}: {{prober: http, http: {{tls_config: {{ca_file: {root}}}}}}}}}\n")
+        file.write_text(f"modules: {{http_2xx: {{prober: http, http: {{tls_config: {{ca_file: {root}}}}}}}}}\n")
     with _exporter("prometheus-blackbox-exporter", place, f"--config.file={file}") as address:
         yield address
 

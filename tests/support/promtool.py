@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
 
-from dflash_deploy.assets import asset
-from dflash_deploy.features.monitoring.project import RULE_FILES, baseline_file, limits, limits_file
+from dflash_deploy.assets import asset_text
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.counters import MetricNames
 from tests.support.commands import run_command
@@ -23,10 +23,22 @@ BUCKETS = {"0.1": 5.0, "0.5": 9.0, "2.5": 10.0, "10": 10.0, "60": 10.0, "+Inf": 
 """The increase of each bucket in 30 s: ten requests, nine of them faster than half a second."""
 
 NODE = 'deployment="tiny",instance="box"'
-ROUTER, EDGE = 'deployment="tiny",instance="127.0.0.1:8002"', 'deployment="tiny",instance="https://box.example/health"'
-WORKERS = ("http://127.0.0.1:8003", "http://127.0.0.1:8004")
+EDGE = 'deployment="tiny",instance="https://box.example/health"'
 ACCEPTANCE_LENGTH = 3.0
-"""That of the healthy engines: two of seven draft tokens are accepted in each step."""
+"""That of a healthy engine: two of seven draft tokens are accepted in each step."""
+
+HERE = 'deployment="tiny",instance="127.0.0.1:8000"'
+"""The labels of the engine, as the scrape job sets them."""
+
+LIMITS = {
+    "deployment": "tiny",
+    "queue": 4,
+    "drafts": 1,
+    "ttft_seconds": 5,
+    "memory_available_bytes": 4 << 30,
+    "certificate_seconds": 7 * 86400,
+}
+"""What is filled in for four sequences, a drafter and unified memory."""
 
 
 def counter(per_interval: float, start: float = 1000) -> str:
@@ -39,14 +51,8 @@ def gauge(value: float) -> str:
     return f"{value:g}+0x{LENGTH}"
 
 
-def target(replica: int = 0) -> str:
-    """The labels of one engine, as the scrape job sets them."""
-    return f'deployment="tiny",replica="{replica}",instance="127.0.0.1:{8000 + replica}"'
-
-
-def healthy(names: MetricNames, replica: int = 0) -> dict[str, str]:
+def healthy(names: MetricNames) -> dict[str, str]:
     """An engine under load: 600 tokens and 200 steps in 30 s."""
-    here = target(replica)
     values = {
         names.generated_tokens: counter(600),
         names.prompt_tokens: counter(3000),
@@ -66,25 +72,25 @@ def healthy(names: MetricNames, replica: int = 0) -> dict[str, str]:
     seconds, tokens = names.tpot_counters or (f"{names.tpot}_sum", f"{names.tpot}_count")
     # one of them may be the counter of generated tokens
     values = {seconds: counter(12), tokens: counter(600)} | values
-    series = {f"{names.prefix}:{name}{{{here}}}": written for name, written in values.items()}
+    series = {f"{names.prefix}:{name}{{{HERE}}}": written for name, written in values.items()}
     for histogram in (names.ttft, names.tpot, names.queue_time):
         for le, increase in BUCKETS.items() if histogram else ():
-            series[f'{names.prefix}:{histogram}_bucket{{{here},le="{le}"}}'] = counter(increase)
+            series[f'{names.prefix}:{histogram}_bucket{{{HERE},le="{le}"}}'] = counter(increase)
     for position, increase in enumerate((150, 100, 80, 70, 0, 0, 0)) if names.accepted_by_position else ():
         name = f"{names.prefix}:{names.accepted_by_position}"
-        series[f'{name}{{{here},position="{position}"}}'] = counter(increase)
-    return series | _gateway(here)
+        series[f'{name}{{{HERE},position="{position}"}}'] = counter(increase)
+    return series | _gateway()
 
 
-def _gateway(here: str) -> dict[str, str]:
+def _gateway() -> dict[str, str]:
     return {
-        f'up{{{here},job="dflash"}}': gauge(1),
-        f"dflash_start_time_seconds{{{here}}}": gauge(1795000000),
-        f'dflash_key_requests_total{{{here},name="owner",status="200"}}': counter(10),
-        f'dflash_key_prompt_tokens_total{{{here},name="owner"}}': counter(3000),
-        f'dflash_key_generation_tokens_total{{{here},name="owner"}}': counter(600),
-        f'dflash_key_requests_in_flight{{{here},name="owner"}}': gauge(3),
-        f"dflash_refused_requests_total{{{here}}}": counter(0),
+        f'up{{{HERE},job="dflash"}}': gauge(1),
+        f"dflash_start_time_seconds{{{HERE}}}": gauge(1795000000),
+        f'dflash_key_requests_total{{{HERE},name="owner",status="200"}}': counter(10),
+        f'dflash_key_prompt_tokens_total{{{HERE},name="owner"}}': counter(3000),
+        f'dflash_key_generation_tokens_total{{{HERE},name="owner"}}': counter(600),
+        f'dflash_key_requests_in_flight{{{HERE},name="owner"}}': gauge(3),
+        f"dflash_refused_requests_total{{{HERE}}}": counter(0),
     }
 
 
@@ -107,28 +113,11 @@ def machine() -> dict[str, str]:
 
 
 def front() -> dict[str, str]:
-    """A router in front of two engines, and the endpoint, as SMG and blackbox exporter describe them."""
-    series = {f'up{{{ROUTER},job="dflash-router"}}': gauge(1)}
-    for worker in WORKERS:
-        series |= {
-            f'smg_worker_health{{{ROUTER},worker="{worker}"}}': gauge(1),
-            f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(0),
-            # it stays 1 after a removal, and is 1 under load
-            f'smg_worker_stalled{{{ROUTER},worker="{worker}",reason="wedged"}}': gauge(1),
-        }
-    return series | {
-        answers_of_router(200): counter(100),
-        answers_of_router(503): counter(0),
-        # the launcher asks this path, also while no engine answers
-        f'smg_http_responses_total{{{ROUTER},path="/workers",status_code="500",error_code=""}}': counter(60),
+    """The endpoint under its domain, as blackbox exporter describes it."""
+    return {
         f'probe_success{{{EDGE},job="dflash-endpoint"}}': gauge(1),
         f'probe_ssl_earliest_cert_expiry{{{EDGE},job="dflash-endpoint"}}': gauge(60 * 86400),
     }
-
-
-def answers_of_router(status: int) -> str:
-    """The counter of SMG's answers with a status."""
-    return f'smg_http_responses_total{{{ROUTER},path="/v1/chat/completions",status_code="{status}",error_code=""}}'
 
 
 def engines() -> dict[str, MetricNames]:
@@ -136,32 +125,21 @@ def engines() -> dict[str, MetricNames]:
     return {engine.metrics.prefix: engine.metrics for engine in ENGINES.values()}
 
 
-NO_BASELINE: Mapping[int, float] = {}
-
-
-def said_of(
-    place: Path,
-    series: SERIES,
-    expected: Mapping[str, Mapping[str, float]],
-    at: str = "35m",
-    baseline: Mapping[int, float] = NO_BASELINE,
-) -> str:
+def said_of(place: Path, series: SERIES, expected: Mapping[str, Mapping[str, float]], at: str = "35m") -> str:
     """What promtool says if an expression does not yield these samples at that time; empty if all do.
 
-    `expected` has, for each expression, the value of each sample by its labels. `baseline` has the seconds per output
-    token without drafts, by concurrency.
+    `expected` has, for each expression, the value of each sample by its labels.
     """
     for name in ("rules.yaml", "alerts.yaml"):
-        (place / name).write_text(asset("monitoring", name).read_text("utf-8"), "utf-8")
-    of = limits(sequences=4, speculating=True, unified=True)
-    (place / "limits.yaml").write_text(limits_file("tiny", of), "utf-8")
-    (place / "baseline.yaml").write_text(baseline_file("tiny", baseline), "utf-8")
+        (place / name).write_text(asset_text("monitoring", name), "utf-8")
+    limits = Template(asset_text("monitoring", "limits.yaml")).substitute(LIMITS)
+    (place / "limits.yaml").write_text(limits, "utf-8")
     tests = [
         {"expr": expr, "eval_time": at, "exp_samples": [{"labels": k, "value": v} for k, v in samples.items()]}
         for expr, samples in expected.items()
     ]
     document: dict[str, Any] = {
-        "rule_files": list(RULE_FILES),
+        "rule_files": ["rules.yaml", "alerts.yaml", "limits.yaml"],
         "evaluation_interval": "1m",
         "tests": [
             {

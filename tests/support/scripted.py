@@ -88,10 +88,6 @@ class ScriptedRuntime:
         """The next state."""
         return self._states.pop(0) if len(self._states) > 1 else self._states[0]
 
-    def pids(self) -> tuple[int, ...]:
-        """None."""
-        return ()
-
     def memory(self) -> int | None:
         """Nobody can tell."""
         return None

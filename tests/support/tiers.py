@@ -6,7 +6,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-HALVES = {"", "restarts", "not restarts", "light"}
+HALVES = {"", "restarts", "not restarts", "light", "slow", "not slow"}
 """The marks by which `make` runs a tier in parts."""
 
 

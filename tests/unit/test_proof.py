@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.bench.share import SharedMachine, SharedResult
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.document import redacted
 from dflash_deploy.host.gpu import FIELDS, PROCESS_FIELDS, GpuProcess, gpus_of, parse
@@ -34,6 +33,7 @@ from tools.proof.decide import (
     unknown_options,
 )
 from tools.proof.private import cleaner
+from tools.proof.share import SharedMachine, SharedResult
 from tools.reference.results import read
 from tools.reference.unproven import PROVED_BY
 

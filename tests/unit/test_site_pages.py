@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from dflash_deploy.errors import where_explained
 from tests.support.documents import ROOT
-from tools.site_pages import on_page_markdown
+from tools.site_pages import FAILURES, on_page_markdown
 
 CONFIG = SimpleNamespace(extra={"repository": "https://example.com/repository", "search": {"how-to": 4}})
 
@@ -45,6 +46,11 @@ def test_each_known_failure_links_to_itself_and_its_remedy_is_a_paragraph() -> N
     )
     assert re.findall(r'<a id="([\w-]+)" href="#\1">`\1`</a>', shown) == ["a-b", "c", "d"]
     assert [line for line in shown.splitlines() if line.startswith("    ")] == ["    Run `c`: now", "    Wait"]
+
+
+def test_hints_name_the_address_of_the_site_and_a_page_of_it() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["site_url"]
+    assert where_explained("a-b") == f"a-b, see {site}{FAILURES.removesuffix('.md')}.html#a-b"
 
 
 def test_no_menu_has_more_than_twelve_entries() -> None:

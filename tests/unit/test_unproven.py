@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed_model import shared_points
-from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, SharedStep, machine_of, share, shared_rows
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import FIELDS, gpus_of, parse
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.intake.parse import Invalid
 from tests.support.recorded import recorded
+from tools.proof.share import LARGEST_SHARED, SharedResult, SharedStep, machine_of, share, shared_rows
 from tools.readme import ROOT
 from tools.reference import FOLDER, results
 from tools.reference.unproven import PROVED_BY, PROVEN, UNPROVEN, page

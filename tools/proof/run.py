@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dflash_deploy.bench.share import StepState, public_settings
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.host.ask import image_id
@@ -28,6 +27,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.serve.engines.installed import CPU_SITE
 from tools.proof import decide, shapes
 from tools.proof.decide import Command, Here, Outcome, Step
+from tools.proof.share import StepState, public_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 

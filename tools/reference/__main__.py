@@ -1,9 +1,7 @@
-"""`python -m tools.reference`: write every generated page of the reference, and the manual page."""
+"""`python -m tools.reference`: write the generated pages of the reference that are checked in."""
 
-from tools.reference import FOLDER, PAGES, manual
+from tools.reference import FOLDER
+from tools.reference.pages import CHECKED_IN
 
-(FOLDER / "schemas").mkdir(exist_ok=True)
-for name, page in PAGES.items():
+for name, page in CHECKED_IN.items():
     (FOLDER / name).write_text(page(), encoding="utf-8")
-manual.FILE.parent.mkdir(exist_ok=True)
-manual.FILE.write_text(manual.page(), encoding="utf-8")

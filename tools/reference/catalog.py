@@ -11,7 +11,7 @@ from dflash_deploy.catalog.recipes import offered
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.cli.options import sizes_of
 from dflash_deploy.cli.planned import summary
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, GENERATED, code, joined, table
 
 _EVIDENCE = """- `verified`: this project has run it.
 - `reported`: the named source has run it.
@@ -60,7 +60,7 @@ chooses the first one that is compatible with the model and says why. `dflash-de
 another.
 
 {_EVIDENCE}
-{GENERATED.format(source="`dflash_deploy/catalog/engines/`")}
+{BUILT.format(source="`dflash_deploy/catalog/engines/`")}
 """
 
 
@@ -110,7 +110,7 @@ def models(catalog: Catalog) -> str:
     head = _MODELS.format(
         pairs=len(catalog.pairs),
         families=len(families),
-        generated=GENERATED.format(source="`dflash_deploy/catalog/families/`"),
+        generated=BUILT.format(source="`dflash_deploy/catalog/families/`"),
     )
     parts = [head]
     for family, pairs in families:

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from dflash_deploy.cli.app import COMMANDS, load
-from tools.reference.markdown import GENERATED, code, joined
+from tools.reference.markdown import BUILT, code, joined
 
 _HEAD = f"""# Commands
 
@@ -20,7 +20,7 @@ exactly one [document](json.md) on standard output. All commands share the [exit
 `dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
 clients and deployments.
 
-{GENERATED.format(source="the command line")}
+{BUILT.format(source="the command line")}
 """
 
 _EVERYWHERE = frozenset(

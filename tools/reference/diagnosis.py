@@ -6,7 +6,7 @@ from collections import Counter
 
 from dflash_deploy.catalog.load import load_catalog
 from tools.diagnosis.score import BLIND_SETS, FROZEN, HALVES, alarm, cases, scored
-from tools.reference.markdown import GENERATED, joined
+from tools.reference.markdown import BUILT, joined
 
 _INTRODUCTION = """\
 # How often a named cause is right
@@ -30,7 +30,7 @@ got rows, and wrong rows were corrected. So each set shows what the rows were wo
 
 def page() -> str:
     """The text of the page."""
-    source = GENERATED.format(source="`tools/diagnosis`")
+    source = BUILT.format(source="`tools/diagnosis`")
     return joined(_INTRODUCTION, "", source, "", "## The first runs", "", _first(), "", "## Today", "", _today())
 
 

@@ -11,7 +11,7 @@ from dflash_deploy.catalog.failures import ENOUGH_TOKENS, Failure, Failures
 from dflash_deploy.catalog.read import packaged_files
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.serve.speculation import PROMPT_TOKENS
-from tools.reference.markdown import ENGINES, GENERATED, code, joined
+from tools.reference.markdown import BUILT, ENGINES, code, joined
 
 _HEAD = f"""# Known failures
 
@@ -25,7 +25,7 @@ Names in capitals are settings of `.env`; DFLASH_ENGINE chooses another release.
 `{ENOUGH_TOKENS}`: one draft per sequence and {PROMPT_TOKENS} tokens of
 prompts.
 
-{GENERATED.format(source="`dflash_deploy/catalog/failures/`")}
+{BUILT.format(source="`dflash_deploy/catalog/failures/`")}
 """
 
 _IN_ENV = re.compile(r" \(DFLASH_ENGINE in \.env\)|(?P<setting>\b[A-Z]{2,}_[A-Z0-9_]+(?:=[^\s,;]+)?) in \.env\b")

@@ -1,4 +1,4 @@
-"""The manual page `dflash-deploy(1)`: every command with its options and examples, and the exit codes."""
+"""The manual page `dflash-deploy(1)`, which `hatch_build.py` writes: the commands with options, and the exit codes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from dflash_deploy import __version__
 from tools.reference.commands import examples_of, parts_of, shown
 
 ROOT = Path(__file__).resolve().parents[2]
-
-FILE = ROOT / "man" / "dflash-deploy.1"
-"""Where `make generate` writes it, and where the wheel gets it from."""
 
 SITE = "https://github.com/dflash-deploy/dflash-deploy"
 

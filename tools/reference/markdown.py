@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 GENERATED = "Generated from {source}\nby `make generate`; a test compares them."
-"""The note at the end of a page's introduction."""
+"""The note at the end of the introduction of a page that is checked in."""
+
+BUILT = "Generated from {source}\nby `make docs`."
+"""The note at the end of the introduction of a page that only the site has."""
 
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
 """How people write the names of the engines."""

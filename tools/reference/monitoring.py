@@ -9,19 +9,18 @@ from typing import Any
 import yaml
 
 from dflash_deploy.assets import asset_text
-from dflash_deploy.features.monitoring.project import BASELINE, FOLDER
 from dflash_deploy.serve.engines import ENGINES
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, GENERATED, code, joined, table
 
 _ALERTS = """# Alerts
 
-`dflash-deploy monitor export` writes these {count} alerts for your Prometheus. Each one compares
+`dflash-deploy monitor up` gives Prometheus these {count} alerts. Each one compares
 [recorded metrics](metrics.md) with the limits of the deployment. `page`: requests fail or soon will. `warning`: the
 deployment is slower than it could be, or will fail if nothing changes. `alerts.yaml` has the conditions.
 [Monitor](../how-to/monitor.md) shows the setup.
 
-Each alert fires in a test on series with its fault, and on no others. Twelve of them reach a webhook from real
-llama.cpp servers that are overloaded, hung or killed, and EngineHangs from the real vLLM.
+Each alert fires in a test on series with its fault, and on no others. Five of them reach a webhook from a real
+llama.cpp server that is overloaded or killed, and EngineHangs from the real vLLM.
 
 {generated}
 """
@@ -30,14 +29,10 @@ _METRICS = f"""# Recorded metrics
 
 The rules of `monitoring/rules.yaml` give the metrics of all engines the same names. Alerts and dashboards use only
 these.
-Each series has the labels `deployment`, `replica` and `instance` of the scrape job. Series of an engine also have the
-label `engine`.
+Each series has the labels `deployment` and `instance` of the scrape job. Series of an engine also have the label
+`engine`.
 
-`baseline.yaml` of an export has `{BASELINE}`: the time per output token
-without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
-not measure it, the file has no rule, and `dflash:speedup_over_plain` has no series.
-
-{GENERATED.format(source="`monitoring/rules.yaml`")}
+{BUILT.format(source="`monitoring/rules.yaml`")}
 """
 
 
@@ -47,11 +42,11 @@ _COMMENT = re.compile(r"  # (?P<said>.+)\n  - record: (?P<name>\S+)\n")
 
 def _said(file: str) -> dict[str, str]:
     """The comment above each recorded series; of a series with several rules, the one above the first."""
-    return {one["name"]: one["said"] for one in _COMMENT.finditer(asset_text(FOLDER, file))}
+    return {one["name"]: one["said"] for one in _COMMENT.finditer(asset_text("monitoring", file))}
 
 
 def _rules(file: str) -> Iterator[dict[str, Any]]:
-    for group in yaml.safe_load(asset_text(FOLDER, file))["groups"]:
+    for group in yaml.safe_load(asset_text("monitoring", file))["groups"]:
         yield from group["rules"]
 
 
@@ -71,7 +66,7 @@ def alerts() -> str:
     generated = GENERATED.format(source="`monitoring/alerts.yaml` and `limits.yaml`")
     parts = [_ALERTS.format(count=len(known), generated=generated)]
     parts += [*table(("alert", "severity", "after", "needs"), rows)]
-    parts += ["\n## Limits\n", "`limits.yaml` of an export has them for its deployment.\n"]
+    parts += ["\n## Limits\n", "`limits.yaml` of `.dflash/monitor` has them for the deployment.\n"]
     parts += [*table(("series", "value"), limits), "\n## Runbooks\n"]
     return joined(*parts, *map(_runbook, known))
 
@@ -102,8 +97,6 @@ def metrics() -> str:
 _SOURCES = {
     "node_": "node exporter",
     "DCGM_": "DCGM exporter",
-    "smg_": "the router",
-    "dflash-router": "the router",
     "probe_": "blackbox exporter",
 }
 """What a recorded metric is from, by a part of its expression."""

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dflash_deploy.bench.share import LARGEST_SHARED, SharedResult, SharedRow, SharedStep
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.intake.documents import parse_document
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.speed import predict
+from tools.proof.share import LARGEST_SHARED, SharedResult, SharedRow, SharedStep
 from tools.reference.markdown import GENERATED, code, joined, table
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -21,7 +21,7 @@ Results = Mapping[str, SharedResult]
 
 _HEAD = f"""# Shared results
 
-What was measured on machines of users and of this project, with `bench --share` or `make proof`. To add yours:
+What was measured on machines of users and of this project, with `make proof`. To add yours:
 [report a failure](../how-to/report-a-failure.md#share-a-result). `published` are the
 [published speeds](speeds.md) of the same profile, model and concurrency, `plan` is the range that the
 [speed model](../explanation/speed-model.md) predicts. The prompts, lengths and engines of published speeds differ.

@@ -8,7 +8,7 @@ import textwrap
 
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.rules.table import RULES
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, code, joined, table
 
 _HEAD = f"""# Rules
 
@@ -16,7 +16,7 @@ _HEAD = f"""# Rules
 matters, what to do, and the source of the fact. `up` refuses a plan with a finding of severity `error`, and shows
 warnings.
 
-{GENERATED.format(source="`dflash_deploy/rules/`")}
+{BUILT.format(source="`dflash_deploy/rules/`")}
 """
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from dflash_deploy.schemas.generate import Schema, schema_of
 from dflash_deploy.schemas.table import DOCUMENTS, NAMES, PROGRESS
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, code, joined, table
 
 _HEAD = f"""# Documents in JSON
 
@@ -20,7 +20,7 @@ standard error. `dflash-deploy schema` lists the documents. This prints the [JSO
 
 To use the documents in a program, see [use it in a script](../how-to/use-in-scripts.md).
 
-{GENERATED.format(source="`dflash_deploy/schemas/`")}
+{BUILT.format(source="`dflash_deploy/schemas/`")}
 
 ## The document
 """
@@ -40,8 +40,8 @@ command runs, with [exit code](exit-codes.md) 2 and without a document.
 - Texts for people, such as `message`, `hint`, `title` and `phase`, may change. Use `code`, `state` and ids to decide.
 - A command may get a further kind of `data`, for a new option.
 
-A change that breaks one of these rules needs version 2. A test compares the schemas with those of the last release.
-Another test checks each document that any test of this project obtains.
+A change that breaks one of these rules needs version 2, from the first release on. A test checks each document that
+any test of this project obtains.
 
 Each schema allows further properties, as the rule does. A document of a newer release can have a value that an older
 schema does not list: validate with the schema of the release that you run.

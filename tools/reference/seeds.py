@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.rows import rows_of
-from tools.reference.markdown import GENERATED, joined
+from tools.reference.markdown import BUILT, joined
 
 FOLDER = Path(__file__).resolve().parents[1] / "seeds"
 
@@ -20,7 +20,7 @@ them no longer exists or no longer has the number.
 
 This page has the statements that this project does not follow as they are, with the reason.
 
-{GENERATED.format(source="`tools/seeds/`")}
+{BUILT.format(source="`tools/seeds/`")}
 """
 
 

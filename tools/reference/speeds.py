@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from tools.reference.markdown import GENERATED, joined, table
+from tools.reference.markdown import BUILT, joined, table
 
 _HEAD = f"""# Published speeds
 
@@ -17,7 +17,7 @@ Their prompts, lengths, engines and versions differ. This project has measured n
 An empty cell was not published. MTP is the target's MTP head instead of the drafter, at the same block size; a ratio
 below 1 is slower than no speculative decoding. The acceptance length includes the token that the target adds.
 
-{GENERATED.format(source="`dflash_deploy/catalog/speeds.yaml`")}
+{BUILT.format(source="`dflash_deploy/catalog/speeds.yaml`")}
 """
 
 _LOAD = ("workload", "concurrency", "at a time", "draft tokens")

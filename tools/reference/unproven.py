@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dflash_deploy.bench.share import SharedResult
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.releases import EngineRelease
@@ -12,6 +11,7 @@ from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
 from tools.proof.decide import steps
+from tools.proof.share import SharedResult
 from tools.reference.markdown import GENERATED, code, joined
 from tools.reference.results import Results, machine
 

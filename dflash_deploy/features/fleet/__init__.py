@@ -1,10 +1,6 @@
-"""Several machines from one terminal: `fleet.yaml`, SSH, and what a host needs before an engine starts on it."""
+"""Several machines from one terminal: `ssh HOST dflash-deploy … --json` over the hosts of a file."""
 
 from dflash_deploy.registry import Feature
 
-FEATURE = Feature(
-    commands={
-        "fleet": (f"{__name__}.commands", "Several machines over SSH: init, up, status, test, logs, down."),
-    },
-    documents=f"{__name__}.operations",
-)
+SUMMARY = "Several machines over SSH: init, up, status, logs, test, down."
+FEATURE = Feature({"fleet": (f"{__name__}.commands", SUMMARY)}, f"{__name__}.operations")

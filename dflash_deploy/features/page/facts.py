@@ -10,8 +10,8 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError
 from dflash_deploy.intake.documents import BenchRow, BenchRun
 from dflash_deploy.operations.addresses import key_in
-from dflash_deploy.operations.bench import LAST_BASELINE, last_figures
 from dflash_deploy.operations.connect import Connections, connect, connect_url
+from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
 from dflash_deploy.operations.status import Answered, gib, status, status_url
 from dflash_deploy.redact import Redact
 from dflash_deploy.startup.progress import usual_seconds

@@ -27,7 +27,7 @@ from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.field import LLAMACPP, VLLM
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps
-from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
+from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
@@ -85,7 +85,7 @@ _PR_SET_PDEATHSIG = 1
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment of the engine, without the endpoint's secrets."""
-    ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE, LIMITS_DIRECTORY}
+    ours = {*SECRET_NAMES, SECRETS_FILE, KEYS_FILE}
     return {name: value for name, value in environment.items() if name not in ours}
 
 

@@ -72,6 +72,15 @@ async def answer_error(scope: Scope, send: Send, status: int, message: str, code
     await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else body})
 
 
+def json_object(body: bytes | bytearray) -> dict[str, Any]:
+    """The JSON object in a body; an empty one for anything else."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
 async def ask_inside(app: App, scope: Scope, path: str, authorization: bytes) -> tuple[int, bytes]:
     """GET a path of the application that serves `scope`; returns the status and the body."""
     parts: list[bytes] = []

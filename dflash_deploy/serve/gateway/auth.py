@@ -12,29 +12,18 @@ header.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping
-from functools import partial
-from pathlib import Path
+from collections.abc import Mapping
 
-from dflash_deploy.serve.gateway.asgi import MIB, App, Message, Receive, Scope, Send, answer_error, header_values
-from dflash_deploy.serve.gateway.body import BodyLimit, read_for_proxy
+from dflash_deploy.serve.gateway.answer import Answer
+from dflash_deploy.serve.gateway.asgi import MIB, App, ErrorAnswer, Receive, Scope, Send, header_values
+from dflash_deploy.serve.gateway.body import check_head, read_for_proxy, unread
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
 from dflash_deploy.serve.gateway.contract import NO_GAPS, Contract, Gaps
-from dflash_deploy.serve.gateway.keys import (
-    ENGINE_HANGS,
-    KEY_NAME,
-    LIMITS_DIRECTORY,
-    LIVENESS,
-    Accepted,
-    Keyring,
-    opens,
-)
-from dflash_deploy.serve.gateway.limits import KeyLimits
+from dflash_deploy.serve.gateway.keys import ENGINE_HANGS, LIVENESS, Accepted, Keyring, opens
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, Metered, asks_of_vllm
 from dflash_deploy.serve.gateway.origins import Origins
 from dflash_deploy.serve.gateway.progress import Progress
-from dflash_deploy.serve.gateway.shapes import Shapes
 from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION = b"authorization"
@@ -78,68 +67,85 @@ class DenyByDefault:
         self._first = b"Bearer " + (engine_key or self._keys.owner_key).encode()
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
-        shared = _shared(environment)
-        limits = KeyLimits(shared)
         self._counters = KeyCounters()
-        asks = asks or asks_of_vllm(environment)
-        contract = Contract(self._progress.serve, environment, gaps, self._first)
-        media = Media(environment, gaps.pictures)
-        recorded = Settings.record_shapes.read(environment)
-        shapes = Shapes(shared and shared.with_name("shapes")) if recorded else None
-        self._metered = Metered(self._progress.serve, self._counters, limits, contract, media, asks, shapes)
+        self._mistakes = gaps.mistakes
         self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
+        asks = asks or asks_of_vllm(environment)
+        contract = Contract(app, environment, gaps, self._first)
+        media = Media(environment, gaps.pictures)
+        self._metered = Metered(app, self._progress.silence, self._counters, contract, media, asks, self._most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection, or the server's own start and end (`lifespan`)."""
-        if scope["type"] == "lifespan":
-            # the server has begun, and accepts connections after this
-            guard_uvicorn()
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] not in {"http", "websocket"}:
-            raise ValueError(f"unknown type of connection: {scope['type']}")
-        if scope["type"] == "http":
-            if self._origins.answers(scope):
-                await self._origins.answer(scope, send)
-                return
-            send = self._origins.naming(scope, send)
-        if _is_liveness(scope) and await self._progress.hangs(scope):
-            await _say_hang(scope, send, self._silent_for)
-            return
-        sent = _key_of(scope)
-        key = self._keys.find(sent) if sent is not None else None
-        if key is None:
-            if not _is_liveness(scope):
-                await read_for_proxy(scope, receive, self._most)
-                self._counters.count_refused()
-                await _refuse(scope, send)
-                return
-            await BodyLimit(self._app, self._most)(scope, receive, send)
-            return
-        send = _naming(send, key.name)
-        if not (_allows(key, scope) or _is_liveness(scope)):
-            await read_for_proxy(scope, receive, self._most)
-            await _refuse_scope(key, scope, send)
-        else:
-            # in a copy: the server may log its own scope
-            await self._admit(key, {**scope, "headers": self._with_first_key(scope)}, receive, send)
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case "lifespan":
+                # the server has begun, and accepts connections after this
+                guard_uvicorn()
+                await self._app(scope, receive, send)
+            case other:
+                raise ValueError(f"unknown type of connection: {other}")
 
-    async def _admit(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await BodyLimit(partial(self._metered.serve, key), self._most)(scope, receive, send)
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._origins.answers(scope):
+            await self._origins.answer(scope, send)
+            return
+        answer = Answer(scope, send, self._origins.headers(scope), self._mistakes)
+        try:
+            if _is_liveness(scope) and await self._progress.hangs(scope):
+                said = f"requests are in flight, and the engine has done nothing for {self._silent_for} s"
+                raise ErrorAnswer(503, said, ENGINE_HANGS)
+            key = self._key(scope)
+            if key is not None:
+                answer.name_key(key.name)
+            if not _is_liveness(scope) and (refusal := self._refusal(key, scope)) is not None:
+                await read_for_proxy(scope, receive, self._most)
+                raise refusal
+            await check_head(scope, receive, self._most)
+            if key is None:
+                await self._app(scope, unread(receive), answer.send)
+            else:
+                await self._metered.serve(key, self._opened(scope), receive, answer)
+        except ErrorAnswer as refusal:
+            await answer.refuse(refusal)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = self._key(scope)
+        refusal = self._refusal(key, scope)
+        if refusal is None:
+            await self._app(self._opened(scope), receive, send)
+        elif "websocket.http.response" in (scope.get("extensions") or {}):
+            await refusal.answer(scope, send)
         else:
-            await self._app(scope, receive, send)
+            # a server that cannot answer with a status
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": refusal.message})
+
+    def _key(self, scope: Scope) -> Accepted | None:
+        sent = _key_of(scope)
+        return self._keys.find(sent) if sent is not None else None
+
+    def _refusal(self, key: Accepted | None, scope: Scope) -> ErrorAnswer | None:
+        """Why a request does not get to the engine; `None` if its key opens the route."""
+        if key is None:
+            self._counters.count_refused()
+            said = "a valid API key is required: send it once, as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
+            return ErrorAnswer(401, said, "invalid_api_key", [(b"www-authenticate", b"Bearer")])
+        if not _allows(key, scope):
+            said = f"the key `{key.name}` has the scope `{key.scope}`, which does not open this route"
+            return ErrorAnswer(403, said, "insufficient_scope")
+        return None
+
+    def _opened(self, scope: Scope) -> Scope:
+        """The scope with the first key, in a copy: the server may log its own."""
+        return {**scope, "headers": self._with_first_key(scope)}
 
     def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, *BARE_KEYS}]
         return [*others, (AUTHORIZATION, self._first)]
-
-
-def _shared(environment: Mapping[str, str]) -> Path | None:
-    """The directory in which the gateways of a deployment count together."""
-    named = environment.get(LIMITS_DIRECTORY)
-    return Path(named) if named else None
 
 
 def _key_of(scope: Scope) -> bytes | None:
@@ -168,40 +174,3 @@ def _allows(key: Accepted, scope: Scope) -> bool:
     if scope["type"] == "http":
         return opens(key.scope, scope["method"], scope["path"])
     return key.in_flight is None and key.tokens_per_minute is None and opens(key.scope, "GET", scope["path"])
-
-
-def _naming(send: Send, name: str) -> Send:
-    """Send answers with the name of their key, for the log of a proxy."""
-
-    def named(message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], (KEY_NAME.lower().encode(), name.encode())]}
-        return send(message)
-
-    return named
-
-
-async def _refuse_scope(key: Accepted, scope: Scope, send: Send) -> None:
-    said = f"the key `{key.name}` has the scope `{key.scope}`, which does not open this route"
-    if not await _closed(scope, send, said):
-        await answer_error(scope, send, 403, said, "insufficient_scope")
-
-
-async def _closed(scope: Scope, send: Send, reason: str) -> bool:
-    """Close a websocket whose server cannot answer with a status; return whether it was one."""
-    if scope["type"] != "websocket" or "websocket.http.response" in (scope.get("extensions") or {}):
-        return False
-    await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
-    return True
-
-
-async def _say_hang(scope: Scope, send: Send, seconds: int) -> None:
-    said = f"requests are in flight, and the engine has done nothing for {seconds} s"
-    await answer_error(scope, send, 503, said, ENGINE_HANGS)
-
-
-async def _refuse(scope: Scope, send: Send) -> None:
-    if await _closed(scope, send, "an API key is required"):
-        return
-    said = "a valid API key is required: send it once, as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
-    await answer_error(scope, send, 401, said, "invalid_api_key", [(b"www-authenticate", b"Bearer")])

@@ -15,13 +15,10 @@ from typing import Any
 from dflash_deploy.serve.gateway.asgi import (
     LARGER,
     MIB,
-    App,
     ErrorAnswer,
     Message,
     Receive,
     Scope,
-    Send,
-    answer_error,
     header_values,
 )
 
@@ -29,68 +26,40 @@ REST_SECONDS = 30.0
 """Seconds within which the rest of a refused body is read."""
 
 
-class BodyLimit:
-    """An ASGI application that answers 413 to bodies above `most` bytes, and 415 to packed ones.
+async def check_head(scope: Scope, receive: Receive, most: int) -> None:
+    """Raises ErrorAnswer for a body that is packed, or announced as larger than `most` bytes: no engine unpacks any."""
+    if any(one.strip().lower() != b"identity" for one in header_values(scope, b"content-encoding")):
+        await read_for_proxy(scope, receive, most)
+        raise ErrorAnswer(415, "the body is packed (Content-Encoding): send it as it is", "unsupported_encoding")
+    if (_announced(scope) or 0) > most:
+        await read_for_proxy(scope, receive, most * LARGER)
+        raise too_large(most)
 
-    It passes all other requests to `app`. The limit holds for what the engine reads: no engine unpacks bodies.
+
+def too_large(most: int) -> ErrorAnswer:
+    """The refusal of a body above `most` bytes.
+
+    The connection stays open and the rest of the body is discarded: otherwise a client that is still sending would see
+    a connection reset instead of this answer.
     """
-
-    def __init__(self, app: App, most: int) -> None:
-        self._app = app
-        self._most = most
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one HTTP request."""
-        announced = _announced(scope)
-        packed = [one for one in header_values(scope, b"content-encoding") if one.strip().lower() != b"identity"]
-        if packed:
-            await read_for_proxy(scope, receive, self._most)
-            said = "the body is packed (Content-Encoding): send it as it is"
-            await answer_error(scope, send, 415, said, "unsupported_encoding")
-        elif announced is None:
-            await _Counted(scope, receive, send, self._most).run(self._app)
-        elif announced > self._most:
-            await read_for_proxy(scope, receive, self._most * LARGER)
-            await _refuse(scope, send, self._most)
-        else:
-            # the server reads no more than the announced length
-            await self._app(scope, receive, send)
+    said = f"the request body is larger than {most / MIB:g} MiB, the limit of this endpoint"
+    return ErrorAnswer(413, said, "request_too_large")
 
 
-class _Counted:
-    """A request whose body comes in chunks. Above the limit the engine gets a disconnect and the client a 413."""
+def unread(receive: Receive) -> Receive:
+    """A request without its body, for methods whose body means nothing: what comes of it is discarded."""
+    begun = False
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
-        self._most = most
-        self._read = 0
-        self._answered = False
-        self._over = False
+    async def nothing() -> Message:
+        nonlocal begun
+        if not begun:
+            begun = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        while (message := await receive())["type"] == "http.request":
+            pass
+        return message
 
-    async def run(self, app: App) -> None:
-        try:
-            await app(self._scope, self._count, self._pass_on)
-        except Exception:
-            # after the disconnect an error of the engine is expected
-            if not self._over:
-                raise
-
-    async def _count(self) -> Message:
-        message = await self._receive() if not self._over else {"type": "http.disconnect"}
-        self._read += len(message.get("body", b""))
-        if self._read <= self._most or self._over:
-            return message
-        self._over = True
-        if not self._answered:
-            if message.get("more_body", False):
-                await _read_rest(self._scope, self._receive, self._most * LARGER)
-            await _refuse(self._scope, self._send, self._most)
-        return {"type": "http.disconnect"}
-
-    async def _pass_on(self, message: Message) -> None:
-        if not self._over:
-            self._answered = True
-            await self._send(message)
+    return nothing
 
 
 def _announced(scope: Scope) -> int | None:
@@ -125,13 +94,6 @@ async def _read_rest(scope: Scope, receive: Receive, most: int) -> None:
                 message = await receive()
                 read += len(message.get("body", b""))
                 more = message.get("more_body", False)
-
-
-async def _refuse(scope: Scope, send: Send, most: int) -> None:
-    # the connection stays open and the rest of the body is discarded: otherwise a client that is still sending would
-    # see a connection reset instead of this answer
-    said = f"the request body is larger than {most / MIB:g} MiB, the limit of this endpoint"
-    await answer_error(scope, send, 413, said, "request_too_large")
 
 
 IN_A_THREAD = 1 << 18
@@ -186,7 +148,7 @@ class Request:
         self.body = json.dumps(self.said).encode()
 
 
-async def read(scope: Scope, receive: Receive) -> Request | None:
+async def read(scope: Scope, receive: Receive, most: int) -> Request | None:
     """The whole request; `None` if its client left. Raises ErrorAnswer for a body that the gateway does not pass on.
 
     Engines read JSON whatever the content type says, so the gateway does too, and refuses what it cannot read: what it
@@ -196,7 +158,7 @@ async def read(scope: Scope, receive: Receive) -> Request | None:
     form = kind.startswith(b"multipart/")
     if form and scope["path"] not in FORMS:
         raise ErrorAnswer(415, "the body is a form: send JSON", "unsupported_media_type")
-    body = await _whole(receive)
+    body = await _whole(scope, receive, most)
     if body is None:
         return None
     if form or not body.strip():
@@ -244,9 +206,8 @@ def replayed(scope: Scope, request: Request, receive: Receive) -> tuple[Scope, R
     return {**scope, "headers": headers}, again
 
 
-async def _whole(receive: Receive) -> bytes | None:
-    parts = []
-    more = True
+async def _whole(scope: Scope, receive: Receive, most: int) -> bytes | None:
+    parts, length, more = [], 0, True
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while more:
@@ -254,10 +215,17 @@ async def _whole(receive: Receive) -> bytes | None:
                 if message["type"] != "http.request":
                     return None
                 parts.append(message.get("body", b""))
+                length += len(parts[-1])
                 more = message.get("more_body", False)
+                if length > most:
+                    break
     except TimeoutError:
         said = f"the body took longer than {BODY_SECONDS:g} s"
         raise ErrorAnswer(408, said, "request_timeout", [(b"connection", b"close")]) from None
+    if length > most:
+        if more:
+            await _read_rest(scope, receive, most * LARGER)
+        raise too_large(most)
     return b"".join(parts)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -19,12 +19,10 @@ from dflash_deploy.serve.gateway.asgi import (
     ANTHROPIC,
     App,
     ErrorAnswer,
-    Message,
     Scope,
     Send,
-    answer_error,
     ask_inside,
-    is_anthropic,
+    json_object,
 )
 from dflash_deploy.serve.gateway.body import ANSWER_TOKENS, Request
 from dflash_deploy.serve.settings import Settings
@@ -41,9 +39,6 @@ _ALIASES = {"/chat/completions": CHATS, "/responses": RESPONSES}
 
 DOCUMENTS = frozenset({"document", "file", "input_file"})
 """Types of a part that is a file, in the APIs of Anthropic and OpenAI. No engine reads one."""
-
-LONGEST_ERROR = 1 << 16
-"""Bytes of an engine's error that are read to rewrite it; a longer one is passed on."""
 
 _PROPS = "/props"
 
@@ -82,7 +77,7 @@ class Abilities:
 
 
 class Contract:
-    """Checks and rewrites the requests of applications, and the errors of the engine."""
+    """Checks and rewrites the requests of applications."""
 
     def __init__(self, app: App, environment: Mapping[str, str], gaps: Gaps, authorization: bytes) -> None:
         """`authorization` is the header that opens the engine. Raises Refused for a setting that is not valid."""
@@ -138,10 +133,6 @@ class Contract:
         await send({"type": "http.response.body", "body": content})
         return True
 
-    def corrected(self, scope: Scope, send: Send) -> Send:
-        """Send answers with the errors of the engine in the form of the route's API."""
-        return _Errors(scope, send, self._gaps.mistakes).send
-
     def _check_model(self, said: dict[str, Any]) -> None:
         name = said.get("model")
         if self._gaps.any_model and self._names and isinstance(name, str) and name and name not in self._names:
@@ -171,7 +162,7 @@ class Contract:
 
 def abilities_of(props: bytes) -> Abilities:
     """What a model can do, from llama.cpp's /props; all of it as far as that says nothing."""
-    said = _object(props)
+    said = json_object(props)
     reads, template = said.get("modalities"), said.get("chat_template_caps")
     reads = reads if isinstance(reads, dict) else {}
     template = template if isinstance(template, dict) else {}
@@ -283,76 +274,6 @@ def _without_effort(said: dict[str, Any]) -> bool:
     return True
 
 
-class _Errors:
-    """Passes an answer on. An error is held until it is whole, and sent in the form of the route's API."""
-
-    def __init__(self, scope: Scope, send: Send, mistakes: re.Pattern[str] | None) -> None:
-        self._scope, self._send = scope, send
-        self._mistakes = mistakes
-        self._held: Message | None = None
-        self._body = b""
-
-    def send(self, message: Message) -> Awaitable[None]:
-        is_error = message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST
-        return self._hold(message) if is_error or self._held is not None else self._send(message)
-
-    async def _hold(self, message: Message) -> None:
-        if self._held is None:
-            self._held = message
-            return
-        self._body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(self._body) > LONGEST_ERROR:
-            await self._pass_on(self._held, more=more)
-        elif not more:
-            await self._rewrite(self._held)
-
-    async def _pass_on(self, held: Message, *, more: bool) -> None:
-        self._held = None
-        await self._send(held)
-        await self._send({"type": "http.response.body", "body": self._body, "more_body": more})
-
-    async def _rewrite(self, held: Message) -> None:
-        scope, status, error = self._scope, held["status"], _object(self._body).get("error")
-        text = error.get("message") if isinstance(error, dict) else None
-        if _is_no_route(status, text):
-            said = f"`{scope['method']} {scope['path'][:80]}` is not a route of this endpoint"
-            await answer_error(scope, self._send, 404, said, "not_found")
-            return
-        failed = status == HTTPStatus.INTERNAL_SERVER_ERROR
-        if failed and self._mistakes is not None and isinstance(text, str) and self._mistakes.search(text):
-            status, error = int(HTTPStatus.BAD_REQUEST), None
-        if isinstance(text, str) and (status != held["status"] or is_anthropic(scope)):
-            kept = [pair for pair in held["headers"] if pair[0].lower() not in _OF_A_BODY]
-            await answer_error(scope, self._send, status, text, _code_of(error), kept)
-        else:
-            await self._pass_on(held, more=False)
-
-
-_OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
-
-
-def _is_no_route(status: int, text: object) -> bool:
-    """Whether an engine answers so on a path that it does not know, or was not started for."""
-    if status in {HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED}:
-        return True
-    return status == HTTPStatus.NOT_FOUND and text in {None, "Not Found", "File Not Found"}
-
-
-def _code_of(said: Any) -> str:
-    code = said.get("code") if isinstance(said, dict) else None
-    kind = said.get("type") if isinstance(said, dict) else None
-    return code if isinstance(code, str) else str(kind or "invalid_request_error")
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
 def _list_of(body: bytes) -> list[Any]:
-    data = _object(body).get("data")
+    data = json_object(body).get("data")
     return data if isinstance(data, list) else []

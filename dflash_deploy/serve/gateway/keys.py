@@ -22,9 +22,6 @@ from dflash_deploy.serve.settings import Settings
 KEYS_FILE = "DFLASH_KEYS_FILE"
 """The variable with the path of the file. Without it, or without the file, DFLASH_API_KEYS has the keys."""
 
-LIMITS_DIRECTORY = "DFLASH_LIMITS_DIRECTORY"
-"""The variable with the directory of the limits. Without it, each gateway has the limits for itself."""
-
 SCHEMA = 1
 MOST_BYTES = 1 << 20
 """The longest file that is read: 1000 keys take a fifth of it."""

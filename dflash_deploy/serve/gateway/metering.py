@@ -10,21 +10,22 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send, header_values
-from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed
+from dflash_deploy.serve.gateway.answer import Answer
+from dflash_deploy.serve.gateway.asgi import LARGER, App, ErrorAnswer, Message, Receive, Scope, header_values
+from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed, unread
 from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
 from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
-from dflash_deploy.serve.gateway.shapes import Shapes
-from dflash_deploy.serve.gateway.streams import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
+from dflash_deploy.serve.gateway.progress import Silence
+from dflash_deploy.serve.gateway.streams import Strips
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.started import start_time
 
@@ -173,87 +174,79 @@ def _begun_with(body: bytes, name: str, value: object) -> bytes:
     return before + brace + json.dumps({name: value}, separators=(",", ":")).encode()[1:-1] + b"," + after
 
 
-MOST_READ = 1 << 40
-"""Bytes of a body above any limit: `BodyLimit` counts them before."""
-
-
 class Metered:
-    """An ASGI application that counts the requests of a key, and passes them to `app`.
+    """Serves the requests of a key: counts them, holds them to the limits of the key and to the contract.
 
     `asks`: how the tokens of a stream are asked for if the client did not. They are taken out of the stream again.
-    `shapes`: where requests are recorded; `None` if they are not.
+    `most`: the most bytes of a body.
     """
 
     def __init__(
         self,
         app: App,
+        silence: Silence,
         usage: KeyCounters,
-        limits: KeyLimits,
         contract: Contract,
         media: Media,
         asks: Asks,
-        shapes: Shapes | None,
+        most: int,
     ) -> None:
         self._app = app
+        self._silence = silence
         self._contract = contract
         self._media = media
         self._usage = usage
-        self._limits = limits
+        self._limits = KeyLimits()
         self._asks = asks
-        self._shapes = shapes
+        self._most = most
 
-    async def serve(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, key: Accepted, scope: Scope, receive: Receive, answer: Answer) -> None:
         """Serve one HTTP request that came with `key`."""
-        if scope["path"] == METRICS and scope["method"] == "GET":
-            await self._with_usage(key, scope, receive, send)
-            return
-        answer = _Answer(self._contract.corrected(scope, send))
         try:
+            if scope["path"] == METRICS and scope["method"] == "GET":
+                await self._with_usage(scope, receive, answer)
+                return
             with self._usage.at_work(key.name):
                 if scope["method"] == "POST":
                     await self._generate(key, scope, receive, answer)
-                elif not await self._contract.answers(scope, answer.send):
-                    await self._app(scope, receive, answer.send)
+                elif not await self._contract.answers(scope, answer.say):
+                    await self._app(scope, unread(receive), answer.send)
         except ErrorAnswer as refusal:
-            answer.counts_as = "429" if refusal.status == UNREPEATED else ""
-            await refusal.answer(scope, answer.send)
+            await answer.refuse(refusal)
         finally:
             self._usage.count_request(key.name, answer.status)
 
-    async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: Answer) -> None:
         """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""
-        admission = self._limits.admit(key, time.monotonic())
-        if admission.wait is not None:
-            await read_for_proxy(scope, receive, MOST_READ)
-            raise _limited(key, admission.wait, scope)
+        if (wait := self._limits.admit(key, time.monotonic())) is not None:
+            await read_for_proxy(scope, receive, self._most * LARGER)
+            raise _limited(key, wait, scope)
         try:
-            request = await read(scope, receive)
+            request = await read(scope, receive, self._most)
             if request is not None:
                 await self._contract.check(scope, request)
                 await self._media.check(request)
                 await self._counted(key, request, scope, receive, answer)
         finally:
-            self._limits.leave(key, admission.place)
+            self._limits.leave(key)
 
-    async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: Answer) -> None:
         begun, most = time.monotonic(), key.tokens_per_minute or 0
         # more than the limit would keep others out no longer, and a client may state any number
         reserved = min(request.tokens(most), most)
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
             raise _limited(key, wait, scope)
         answer.strips = asked(self._asks, scope["path"], request)
-        at = self._shapes.milliseconds(begun) if self._shapes else 0
         try:
-            await self._app(*replayed(scope, request, receive), answer.send)
+            with answer.awaited(self._silence):
+                await self._app(*replayed(scope, request, receive), answer.send)
         finally:
             used = answer.tokens()
             self._limits.settle(key, reserved, begun, sum(used or ()), time.monotonic())
             if used:
                 self._usage.count_tokens(key.name, used.prompt, used.generated)
-                if self._shapes:
-                    self._shapes.record(at, request.said, used.prompt, used.generated)
 
-    async def _with_usage(self, key: Accepted, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _with_usage(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""
         kept = [pair for pair in scope["headers"] if pair[0] not in {b"accept", b"accept-encoding"}]
         status = 500
@@ -266,12 +259,9 @@ class Metered:
                 message = {**message, "headers": headers}
             elif status == 200 and not message.get("more_body", False):
                 message = {**message, "body": _ended(message.get("body", b"")) + self._usage.exposition()}
-            await send(message)
+            await answer.send(message)
 
-        try:
-            await self._app({**scope, "headers": kept}, receive, pass_on)
-        finally:
-            self._usage.count_request(key.name, str(status))
+        await self._app({**scope, "headers": kept}, unread(receive), pass_on)
 
 
 def _limited(key: Accepted, wait: int, scope: Scope) -> ErrorAnswer:
@@ -280,52 +270,6 @@ def _limited(key: Accepted, wait: int, scope: Scope) -> ErrorAnswer:
     if header_values(scope, REPEATED.lower().encode()):
         return ErrorAnswer(UNREPEATED, said, "rate_limit_exceeded", [*again, (LIMITED.lower().encode(), b"429")])
     return ErrorAnswer(429, said, "rate_limit_exceeded", again)
-
-
-class _Answer:
-    """Passes an answer on and reads the tokens that it states, also if its client leaves before the end."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._status = 0
-        self._done = False
-        self._stream: Stream | None = None
-        self._body = bytearray()
-        self._reads = False
-        self.strips = Strips.NOTHING
-        self.counts_as = ""
-
-    @property
-    def status(self) -> str:
-        """The status of HTTP; `cancelled` if the answer was cut short."""
-        return (self.counts_as or str(self._status)) if self._done else "cancelled"
-
-    def send(self, message: Message) -> Awaitable[None]:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            kinds = [value for name, value in message["headers"] if name.lower() == b"content-type"]
-            if kinds and kinds[0].startswith(b"text/event-stream"):
-                self._stream = Stream(self.strips)
-            self._reads = bool(kinds) and kinds[0].startswith(b"application/json")
-        elif message["type"] == "http.response.body":
-            message = self._noted(message)
-        return self._send(message)
-
-    def _noted(self, message: Message) -> Message:
-        more = message.get("more_body", False)
-        self._done = not more
-        body = message.get("body", b"")
-        if self._stream is not None:
-            return {**message, "body": self._stream.take(body, more=more)}
-        if self._reads and len(self._body) <= ANSWER_LIMIT:
-            self._body += body
-        return message
-
-    def tokens(self) -> Tokens | None:
-        """What the answer says it used; `None` if it says nothing."""
-        if self._stream is not None:
-            return self._stream.tokens
-        return tokens_of(self._body)
 
 
 def _ended(text: bytes) -> bytes:

@@ -7,10 +7,10 @@ taken out of its answers: vLLM allows all of them, and llama.cpp the one that as
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 
 from dflash_deploy.serve.field import ANY_ORIGIN
-from dflash_deploy.serve.gateway.asgi import Message, Scope, Send, header_values
+from dflash_deploy.serve.gateway.asgi import Scope, Send, header_values
 from dflash_deploy.serve.settings import Settings
 
 METHODS = b"GET, POST"
@@ -19,7 +19,6 @@ METHODS = b"GET, POST"
 REMEMBERED = b"600"
 """Seconds for which a browser keeps the answer: a change of the setting counts after that."""
 
-_OURS = b"access-control-"
 _HEADERS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
 
 
@@ -38,7 +37,7 @@ class Origins:
     async def answer(self, scope: Scope, send: Send) -> None:
         """Answer such a question."""
         headers = [
-            *_readable(self._of(scope)),
+            *self.headers(scope),
             (b"access-control-allow-methods", METHODS),
             (b"access-control-max-age", REMEMBERED),
         ]
@@ -51,17 +50,11 @@ class Origins:
         await send({"type": "http.response.start", "status": 204, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 
-    def naming(self, scope: Scope, send: Send) -> Send:
-        """Send answers with the origin of the request if it is allowed, and without what the engine says of it."""
-        ours = _readable(self._of(scope))
-
-        def named(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
-                kept = [pair for pair in message["headers"] if not pair[0].lower().startswith(_OURS)]
-                message = {**message, "headers": [*kept, *ours]}
-            return send(message)
-
-        return named
+    def headers(self, scope: Scope) -> list[tuple[bytes, bytes]]:
+        """The headers with which a browser lets the page that asks read the answer; none for other pages."""
+        origin = self._of(scope)
+        # a cache must not give one origin the answer of another
+        return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")] if origin is not None else []
 
     def _of(self, scope: Scope) -> bytes | None:
         """The origin of a request if it is allowed."""
@@ -70,9 +63,3 @@ class Origins:
         sent = header_values(scope, b"origin")
         known = len(sent) == 1 and not self._allowed.isdisjoint({sent[0], ANY_ORIGIN.encode()})
         return sent[0] if known else None
-
-
-def _readable(origin: bytes | None) -> list[tuple[bytes, bytes]]:
-    """The headers with which a browser lets a page read an answer; none for an origin that is not allowed."""
-    # a cache must not give one origin the answer of another
-    return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")] if origin is not None else []

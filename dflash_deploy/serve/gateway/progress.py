@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from time import monotonic
 
-from dflash_deploy.serve.gateway.asgi import App, Message, Receive, Scope, Send, ask_inside
+from dflash_deploy.serve.gateway.asgi import App, Scope, ask_inside
 from dflash_deploy.serve.gateway.keys import METRICS
 
 LOOKS_AFTER = 0.1
@@ -89,23 +89,12 @@ class Progress:
         self._app = app
         self._limit = limit
         self._authorization = authorization
-        self._silence = Silence()
+        self.silence = Silence()
         self._asked: asyncio.Task[str] | None = None
-
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. It waits for the engine from the end of its body on, except while the client reads."""
-        if scope["method"] != "POST":
-            await self._app(scope, receive, send)
-            return
-        request = _Request(self._silence, receive, send)
-        try:
-            await self._app(scope, request.receive, request.send)
-        finally:
-            request.wait(False)
 
     async def hangs(self, scope: Scope) -> bool:
         """Whether the engine hangs, at a request of /health with this scope."""
-        if not self._silence.needs_counters(monotonic(), self._limit):
+        if not self.silence.needs_counters(monotonic(), self._limit):
             return False
         if self._asked is None:
             self._asked = asyncio.create_task(self._counters(scope))
@@ -113,7 +102,7 @@ class Progress:
         counters = None
         if done:
             counters, self._asked = self._asked.result(), None
-        return self._silence.hangs(monotonic(), self._limit, counters)
+        return self.silence.hangs(monotonic(), self._limit, counters)
 
     async def _counters(self, scope: Scope) -> str:
         """A digest of the engine's counters; empty if it has none, or does not show them."""
@@ -123,30 +112,3 @@ class Progress:
             status, text = await ask_inside(self._app, scope, METRICS, self._authorization)
         found = _COUNTS.findall(text) if status == 200 else []
         return sha256(b"\n".join(found)).hexdigest() if found else ""
-
-
-class _Request:
-    """One request: whether it waits for the engine now."""
-
-    def __init__(self, silence: Silence, receive: Receive, send: Send) -> None:
-        self._silence = silence
-        self._receive, self._send = receive, send
-        self._waits = False
-
-    def wait(self, waits: bool) -> None:
-        if waits != self._waits:
-            (self._silence.begin if waits else self._silence.end)(monotonic())
-            self._waits = waits
-
-    async def receive(self) -> Message:
-        message = await self._receive()
-        if message["type"] == "http.request" and not message.get("more_body", False):
-            self.wait(True)
-        return message
-
-    async def send(self, message: Message) -> None:
-        self._silence.moved(monotonic(), ends=self._waits)
-        # a client that does not read its answer does not make the engine hang
-        self._waits = False
-        await self._send(message)
-        self.wait(message["type"] == "http.response.start" or message.get("more_body", False))

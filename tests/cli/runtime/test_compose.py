@@ -1,6 +1,5 @@
 """What a Compose deployment reads from Docker."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -93,23 +92,6 @@ def test_memory_is_told_where_it_can_be(
 ) -> None:
     monkeypatch.setattr(runtime, "_container", lambda: Told(stats=stats))
     assert runtime.memory() == memory
-
-
-@pytest.mark.parametrize(
-    ("top", "pids"),
-    [
-        ({"Titles": ["PID"], "Processes": [["1"], [str(os.getpid())]]}, (1, os.getpid())),
-        # in a virtual machine
-        ({"Titles": ["PID"], "Processes": [["4194999"]]}, ()),
-        ({"Titles": ["PID"], "Processes": None}, ()),
-        (NotFound("no such container"), ()),
-    ],
-)
-def test_the_processes_of_a_container_are_those_of_this_machine(
-    runtime: ComposeRuntime, monkeypatch: pytest.MonkeyPatch, top: object, pids: tuple[int, ...]
-) -> None:
-    monkeypatch.setattr(runtime, "_container", lambda: Told(top=top))
-    assert runtime.pids() == pids
 
 
 DOCKER = """#!/bin/sh

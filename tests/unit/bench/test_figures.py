@@ -1,14 +1,16 @@
 """From single times to figures."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.bench.figures import quantile, row_of, spread
-from dflash_deploy.bench.load import Load, Round
+from dflash_deploy.bench.load import Load, Round, load_of
 from dflash_deploy.bench.sweep import with_speedups
+from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.serve.engines.counters import SpecCounters
 from tests.support.measured import load, timed
@@ -82,3 +84,15 @@ def test_the_speed_up_is_over_the_same_workload_and_streams() -> None:
     assert first.speedup == pytest.approx(drafted[0].tokens_per_s / plain[0].tokens_per_s)
     assert beside == plain[0]
     assert (second.concurrency, second.speedup) == (2, None)
+
+
+def test_the_engines_counter_says_what_was_cached_if_its_answers_do_not() -> None:
+    answers = (TimedCompletion(0.5, 1.0, [], 1000, 50), TimedCompletion(0.5, 1.0, [], 1000, 50))
+    counted = ((3, 500), (7, 2000))
+    before, after = (Metrics("vllm", SpecCounters(drafts), 0, 0, cached_tokens=hits) for drafts, hits in counted)
+    load = load_of(2, [Round(answers, 1.0)] * 2, [(before, after), (after, after)])
+    assert (load.cached, load.counted) == (1500, SpecCounters(4))
+    assert row_of("agents", load, "dflash", turn=1).cached_share == 1500 / 4000
+    said = tuple(replace(one, cached_tokens=750) for one in answers)
+    assert row_of("agents", replace(load, rounds=(Round(said, 1.0),)), "dflash", turn=1).cached_share == 0.75
+    assert load_of(2, [Round(answers, 1.0)], [(before, None)]).counted is None

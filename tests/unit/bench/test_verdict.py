@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dflash_deploy.bench.figures import Row
 from dflash_deploy.bench.verdict import cautions, verdicts
 
@@ -60,3 +62,37 @@ def test_what_spoils_the_figures_is_named() -> None:
     assert list(cautions([replace(ROW, rounds=(0.0,))], load=0, cores=2)) == [
         "unsteady   one repeat: small differences may be chance (--repeats 5)"
     ]
+
+
+def talk(gains: list[float], cached: list[float | None], prompts: list[int]) -> list[Row]:
+    """The turns of two agents, with prompts of this many tokens and shares in the prefix cache, and without drafts."""
+    talking = replace(ROW, workload="agents", concurrency=2)
+    made = [
+        replace(talking, turn=at, speedup=gain, cached_share=share, input_tokens=30 * size)
+        for at, (gain, share, size) in enumerate(zip(gains, cached, prompts, strict=True), 1)
+    ]
+    return [*made, *(replace(row, speculation="off", speedup=None) for row in made)]
+
+
+def test_conversations_have_a_verdict_by_turn_and_one_of_the_prefix_cache() -> None:
+    rows = talk([2.9, 2.0, 1.0, 0.4], [0.0, 0.5, 0.5, 0.8], [2000, 4000, 8000, 10_000])
+    assert list(verdicts(rows)) == [
+        "verdict    agents, concurrency 2: drafts pay in turns 1 to 2, from 2,000 tokens on (2.00 to 2.90 times); "
+        "change little in turn 3, from 8,000 tokens on (1.00 times); cost in turn 4, from 10,000 tokens on (0.40 "
+        "times)",
+        "prefixes   agents, concurrency 2: the prefix cache keeps 100 % or more of the turn before",
+        "hint: `dflash-deploy tune` finds the draft tokens for this load",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cached", "says"),
+    [
+        ([0.0, 0.0, 0.0], "each turn reads its prompt again: prefix caching is off"),
+        ([0.0, 0.5, 0.1], "the prefix cache keeps 15 % or more of the turn before; turn 3 reads its prompt again"),
+        ([None, None, None], "the prefix cache is unknown: the engine reports no cached tokens"),
+    ],
+)
+def test_a_turn_that_reads_its_prompt_again_is_named(cached: list[float | None], says: str) -> None:
+    prefixes = [line for line in verdicts(talk([2, 2, 2], cached, [1000, 2000, 3000])) if line.startswith("prefixes")]
+    assert prefixes == [f"prefixes   agents, concurrency 2: {says}"]

@@ -17,7 +17,7 @@ def said(*words: str) -> str:
     return ran.stderr
 
 
-@pytest.mark.parametrize("group", ["keys", "monitor", "export", "fleet", "image", "models convert"])
+@pytest.mark.parametrize("group", ["keys", "monitor", "fleet", "image", "models convert"])
 def test_a_group_without_a_command_prints_its_help(group: str) -> None:
     shown = CliRunner().invoke(app, [*group.split(), "--help"]).stdout
     assert len(shown.splitlines()) > 8

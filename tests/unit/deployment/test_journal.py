@@ -11,7 +11,6 @@ from dflash_deploy.deployment import journal
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import NAME, events, record
 from dflash_deploy.errors import EngineNotReady, FileRefused, RolledBack
-from dflash_deploy.operations.reporter import SILENT
 from dflash_deploy.operations.status import history
 from dflash_deploy.operations.work import engine_work
 
@@ -137,11 +136,10 @@ def test_another_writer_is_not_waited_for_and_the_file_stays(
     assert texts(deployment) == ["first", "second", "third"]
 
 
-def test_the_past_without_prometheus_is_the_journal(deployment: Deployment) -> None:
+def test_the_past_is_the_journal(deployment: Deployment) -> None:
     record(deployment, "ready", "up", "first")
     past = history(deployment.directory, 3600)
     assert [(one.event, one.command, one.text) for one in past.events] == [("ready", "up", "first")]
-    assert not past.alerts
 
 
 @pytest.mark.parametrize(
@@ -156,7 +154,7 @@ def test_the_past_without_prometheus_is_the_journal(deployment: Deployment) -> N
 def test_a_failure_is_recorded_and_stays_what_it_is(
     deployment: Deployment, problem: BaseException, event: str, said: str
 ) -> None:
-    with pytest.raises(type(problem)) as raised, engine_work(deployment, "up", SILENT):
+    with pytest.raises(type(problem)) as raised, engine_work(deployment, "up"):
         raise problem
     assert raised.value is problem
     assert [(one.event, one.text) for one in events(deployment, LONG_AGO)] == [(event, said)]

@@ -1,4 +1,4 @@
-"""The schemas: one for each command with `--json`, valid, described, open, and the same on the site."""
+"""The schemas: one for each command with `--json`, valid, described and open."""
 
 import inspect
 import json
@@ -9,9 +9,7 @@ from jsonschema import Draft202012Validator
 from dflash_deploy.schemas.generate import Schema, schema_of, subschemas
 from dflash_deploy.schemas.table import DOCUMENTS, NAMES
 from tests.support.rows import each_of, first_of
-from tools.reference import FOLDER
 from tools.reference.commands import commands
-from tools.reference.schemas import files
 
 COMMANDS = dict(commands())
 
@@ -80,7 +78,3 @@ def test_every_object_allows_properties_of_later_releases_and_names_those_that_i
     assert objects
     assert [one for one in objects if one["additionalProperties"] is not True] == []
     assert [one for one in objects if one["properties"] and "required" not in one] == []
-
-
-def test_the_site_has_no_file_of_a_schema_that_is_gone() -> None:
-    assert {f"schemas/{file.name}" for file in (FOLDER / "schemas").iterdir()} == dict(files()).keys()

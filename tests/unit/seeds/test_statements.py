@@ -11,7 +11,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.run import CHECKS
 from dflash_deploy.rules.table import RULES
 from dflash_deploy.serve.settings import Settings
-from tests.support.documents import ROOT, Link, parse, problem_of
+from tests.support.documents import ROOT, Link, parse, problem_of, text_of
 from tests.support.rows import each_of
 from tests.unit.seeds.command import parse as parsed
 from tests.unit.seeds.test_seeds import SEEDS
@@ -61,7 +61,7 @@ def of_page(cover: Cover) -> bool:
     """A page, after # a heading of it, after = words of that section or page."""
     path = cover.name.partition("#")[0]
     assert problem_of(Link(ROOT / "README.md", 1, cover.name)) == ""
-    text = (ROOT / path).read_text(encoding="utf-8")
+    text = text_of(ROOT / path)
     return " ".join(cover.contains.split()) in " ".join(text.split())
 
 

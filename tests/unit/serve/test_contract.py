@@ -11,6 +11,7 @@ import pytest
 
 from dflash_deploy.serve.door.__main__ import BEHIND
 from dflash_deploy.serve.gateway import contract
+from dflash_deploy.serve.gateway.answer import LONGEST_ERROR
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps, abilities_of
@@ -231,7 +232,7 @@ def test_a_path_that_is_no_route_is_one_answer(status: int, body: Any) -> None:
 def test_an_error_that_says_something_stays() -> None:
     unknown = {"error": {"message": "The model `x` does not exist.", "code": 404}}
     assert ask(Answers({CHAT: (404, unknown)}), CHAT, {}) == (404, unknown)
-    long = {"error": {"message": "x" * contract.LONGEST_ERROR}}
+    long = {"error": {"message": "x" * LONGEST_ERROR}}
     assert ask(Answers({MESSAGES: (400, long)}), MESSAGES, {}) == (400, long)
     odd: Any
     for odd in ([], "text", {"error": "text"}, {"error": {"message": 1}}):

@@ -43,7 +43,7 @@ def test_up_shows_the_decisive_lines_of_a_part_and_how_to_report_it() -> None:
     problem = explain(EngineDied, "the engine ended", explained([FATAL, *raised(ADAPTERS)], FAILED))
     assert "KeyError: 'the moon'" in problem.detail
     assert "`dflash-deploy logs --bundle`" in problem.detail
-    assert "/reference/failures.md#adapter-code-failed" in problem.detail
+    assert "/reference/failures.html#adapter-code-failed" in problem.detail
     assert problem.hint is not None
     assert "--enable-lora" in problem.hint
 
