@@ -21,9 +21,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = False
     request_queue_size = 128
 
-    def __init__(self, site: Site, state: State, address: str) -> None:
-        super().__init__((address, 0), Handler)
-        self._address = address
+    def __init__(self, site: Site, state: State) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
         self.site = site
         self.state = state
         self._open: set[socket] = set()
@@ -31,7 +30,7 @@ class Server(ThreadingHTTPServer):
     @property
     def endpoint(self) -> str:
         """Where it listens."""
-        return f"http://{self._address}:{self.server_address[1]}"
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Note the connection."""

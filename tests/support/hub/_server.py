@@ -16,14 +16,12 @@ class Hub:
     """A hub that the real client talks to through HF_ENDPOINT.
 
     `accounts` maps tokens to names; any other token is stale. `bare_401` leaves out the error code that the real hub
-    leaves out as well (see `_access.py`). `address` is where both servers listen.
+    leaves out as well (see `_access.py`).
     """
 
-    def __init__(
-        self, *, accounts: dict[str, str] | None = None, bare_401: bool = False, address: str = "127.0.0.1"
-    ) -> None:
+    def __init__(self, *, accounts: dict[str, str] | None = None, bare_401: bool = False) -> None:
         self._state = State(bare_401, accounts=dict(accounts or {}))
-        self._servers = (Server("hub", self._state, address), Server("cdn", self._state, address))
+        self._servers = (Server("hub", self._state), Server("cdn", self._state))
         self._state.hub, self._state.cdn = (server.endpoint for server in self._servers)
         self._threads = [
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
