@@ -79,7 +79,7 @@ def _part(kind: str, rows: Sequence[Row]) -> str:
 
 
 def _turns(kind: str, rows: Sequence[Row]) -> str:
-    """Turns in a row with the same effect of drafts, and the tokens of the first one's prompts."""
+    """Turns in a row with the same effect of drafts, from the tokens of the first prompts on."""
     first, last = rows[0], rows[-1]
     turns = f"turn {first.turn}" if first is last else f"turns {first.turn} to {last.turn}"
     gains = sorted({f"{row.speedup:.2f}" for row in rows})
