@@ -99,7 +99,7 @@ def _cached(turns: Sequence[Row]) -> str:
     if not any(kept for _, kept in known):
         return "each turn reads its prompt again: prefix caching is off"
     lost = f"; turn {at} reads its prompt again" if least < REUSED else ""
-    return f"the prefix cache keeps {100 * least:.0f} % or more of the turn before{lost}"
+    return f"the prefix cache keeps at least {100 * least:.0f} % of the turn before{lost}"
 
 
 def _prompt(row: Row) -> float:
