@@ -79,7 +79,7 @@ def _part(kind: str, rows: Sequence[Row]) -> str:
 
 
 def _turns(kind: str, rows: Sequence[Row]) -> str:
-    """Turns in a row with the same effect of drafts, and the tokens of the first one's prompts."""
+    """Turns in a row with the same effect of drafts, from the tokens of the first prompts on."""
     first, last = rows[0], rows[-1]
     turns = f"turn {first.turn}" if first is last else f"turns {first.turn} to {last.turn}"
     gains = sorted({f"{row.speedup:.2f}" for row in rows})
@@ -99,7 +99,7 @@ def _cached(turns: Sequence[Row]) -> str:
     if not any(kept for _, kept in known):
         return "each turn reads its prompt again: prefix caching is off"
     lost = f"; turn {at} reads its prompt again" if least < REUSED else ""
-    return f"the prefix cache keeps {100 * least:.0f} % or more of the turn before{lost}"
+    return f"the prefix cache keeps at least {100 * least:.0f} % of the turn before{lost}"
 
 
 def _prompt(row: Row) -> float:

@@ -147,21 +147,21 @@ def _shown(done: Benchmark, load: float) -> Iterator[Shown]:
 
 def _table(rows: Sequence[Row], *, talks: bool) -> Shown:
     """A line for each row; `talks` are conversations, with a line for each turn."""
-    only = ("turn", "prompt", "cached") if talks else ("req/s", "TPOT ms", "ITL ms")
-    drawn = Grid("workload", "concurrency", "drafter", "tokens/s", "speed-up", "TTFT ms", "length", *only)
+    first, last = (["turn"], ["prompt", "cached"]) if talks else ([], ["req/s", "TPOT ms", "ITL ms"])
+    drawn = Grid("workload", "concurrency", *first, "drafter", "tokens/s", "speed-up", "TTFT ms", "length", *last)
     for row in rows:
         prompt = f"{row.input_tokens / row.requests:,.0f}" if row.requests else "-"
         cached = "-" if row.cached_share is None else f"{100 * row.cached_share:.0f} %"
-        last = (str(row.turn), prompt, cached)
         drawn.add_row(
             row.workload,
             str(row.concurrency),
+            *([str(row.turn)] if talks else []),
             _made(row),
             f"{row.tokens_per_s:.1f}",
             f"{row.speedup:.2f}" if row.speedup else "-",
             _times(row.ttft_ms),
             f"{row.acceptance_length:.2f}" if row.acceptance_length else "-",
-            *(last if talks else (f"{row.requests_per_s:.2f}", _times(row.tpot_ms), _times(row.itl_ms))),
+            *((prompt, cached) if talks else (f"{row.requests_per_s:.2f}", _times(row.tpot_ms), _times(row.itl_ms))),
         )
     return drawn
 

@@ -71,8 +71,8 @@ def plan_tuning(
     """What `tune` would measure; nothing is started.
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. Each prompt has `context` tokens of a
-    conversation before it. Raises NoDeployment, BadInput, and NotPossible without a drafter, and for an engine that
-    does not count drafts by position.
+    conversation before it. Raises NoDeployment, BadInput, and NotPossible without a drafter, and for an engine without
+    counters of drafts by position.
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)

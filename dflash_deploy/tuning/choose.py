@@ -80,7 +80,7 @@ def _step_s(row: Row) -> float:
 class Option:
     """Settings that can be proposed, and their predicted tokens/s by concurrency.
 
-    `draft_tokens` are the most of one step; 0 is no drafter. `ranges` are a schedule: lowest concurrency, highest
+    `draft_tokens` are the most of one step, 0 without the drafter. `ranges` are a schedule: lowest concurrency, highest
     concurrency, draft tokens.
     """
 

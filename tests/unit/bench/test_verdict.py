@@ -80,7 +80,7 @@ def test_conversations_have_a_verdict_by_turn_and_one_of_the_prefix_cache() -> N
         "verdict    agents, concurrency 2: drafts pay in turns 1 to 2, from 2,000 tokens on (2.00 to 2.90 times); "
         "change little in turn 3, from 8,000 tokens on (1.00 times); cost in turn 4, from 10,000 tokens on (0.40 "
         "times)",
-        "prefixes   agents, concurrency 2: the prefix cache keeps 100 % or more of the turn before",
+        "prefixes   agents, concurrency 2: the prefix cache keeps at least 100 % of the turn before",
         "hint: `dflash-deploy tune` finds the draft tokens for this load",
     ]
 
@@ -89,7 +89,7 @@ def test_conversations_have_a_verdict_by_turn_and_one_of_the_prefix_cache() -> N
     ("cached", "says"),
     [
         ([0.0, 0.0, 0.0], "each turn reads its prompt again: prefix caching is off"),
-        ([0.0, 0.5, 0.1], "the prefix cache keeps 15 % or more of the turn before; turn 3 reads its prompt again"),
+        ([0.0, 0.5, 0.1], "the prefix cache keeps at least 15 % of the turn before; turn 3 reads its prompt again"),
         ([None, None, None], "the prefix cache is unknown: the engine reports no cached tokens"),
     ],
 )
