@@ -23,7 +23,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "restart": (),
     "upgrade": ("--dry-run",),
     "rollback": (),
-    "run": ("--as", "systemd"),
+    "run": (),
     "test": (),
     "bench": (),
     "tune": (),
