@@ -45,12 +45,6 @@ AskEngine = Annotated[
     bool, typer.Option("--ask-engine", help="Also let the engine make its configuration, without weights.")
 ]
 
-As = Annotated[
-    str | None,
-    typer.Option(
-        "--as", metavar="FORM", help="Print it as docker-run, compose, sparkrun, or the engine's own command."
-    ),
-]
 Options = Annotated[
     str | None,
     typer.Option(
@@ -61,7 +55,7 @@ Options = Annotated[
 ]
 
 
-@command(examples=("plan --ask-engine", "plan --profile dgx-spark --as docker-run"))
+@command(examples=("plan --ask-engine", "plan --profile dgx-spark"))
 def plan(
     directory: Directory = HERE,
     profile: Profile = None,
@@ -78,7 +72,6 @@ def plan(
     master_addr: Master = None,
     replicas: Replicas = None,
     ask_engine: AskEngine = False,
-    as_: As = None,
     options: Options = None,
     as_json: Json = False,
 ) -> Report:
@@ -86,9 +79,9 @@ def plan(
 
     `--ask-engine`: the installed engine, or a container of the image, decides from config.json and its own code. It
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
-    refuses. `--as`: the API key is a variable of your shell, and stays out of it.
+    refuses.
     """
-    from dflash_deploy.operations.plan import engine_options, replicas_asked, written_plan
+    from dflash_deploy.operations.plan import engine_options, replicas_asked
     from dflash_deploy.operations.plan import plan as run_plan
     from dflash_deploy.plan.result import Choice
 
@@ -112,9 +105,6 @@ def plan(
     asked = _ask(directory, choice) if ask_engine else None
     made = asked.plan if asked else found.plan
     document = found.document() | ({"asked": asked.document()} if asked else {})
-    if as_ is not None:
-        written = written_plan(made, as_)
-        return Report(document | {"written": written}, (written,), made.findings)
     if options is not None:
         listed = engine_options(made, options)
         return Report(document | {"options": listed}, tuple(_options(made, listed)), made.findings)

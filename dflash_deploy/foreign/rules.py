@@ -46,17 +46,12 @@ class EngineRules(Entry):
     like: Annotated[str, Field(description="the engine whose rules are these too, if its own do not say more")] = ""
     programs: Annotated[list[list[str]], Field(description="beginnings of its commands")] = []
     images: Annotated[str, Field(description="expression that matches the names of its images")] = ""
-    public_image: Annotated[bool, Field(description="an image with the engine can be pulled")] = True
     serves: Annotated[bool, Field(description="its images start the server if the command has arguments only")] = True
     marks: Annotated[list[str], Field(description="arguments that only this engine has, of those of one program")] = []
     dotted: Annotated[bool, Field(description="its parser takes --flag.key VALUE for JSON")] = False
     positional: Annotated[str, Field(description="the argument that the first word without a dash is")] = ""
     variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
     own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
-    key_variable: Annotated[str, Field(description="the variable that its server reads the API key from")] = ""
-    key_argument: Annotated[str, Field(description="the argument for the API key, if it reads no variable")] = ""
-    listens: Annotated[list[str], Field(description="arguments with which its server is reached in a container")] = []
-    dropped: Annotated[list[str], Field(description="arguments of ours that exist only in our image")] = []
     runtime: Annotated[str, Field(description="sparkrun's name for it")] = ""
     arguments: dict[str, ForeignRule] = {}
     variables: dict[str, ForeignRule] = {}

@@ -24,7 +24,6 @@ from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_c
 from dflash_deploy.deployment.lock import command_lock, locked
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
-from dflash_deploy.foreign.write import written_as
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
@@ -67,7 +66,6 @@ class Planned:
                 "published": [speed.model_dump() for speed in self.published],
             },
             "asked": None,
-            "written": None,
             "options": None,
         }
 
@@ -108,11 +106,6 @@ def engine_options(made: Plan, word: str) -> tuple[EngineOption, ...]:
         for name in sorted(names)
         if wanted in name.lower()
     )
-
-
-def written_plan(made: Plan, form: str) -> str:
-    """The plan as `docker-run`, `compose`, `sparkrun` or its engine's own command. Raises BadInput."""
-    return written_as(made, form)
 
 
 def chosen(directory: Path, choice: Choice) -> Plan:

@@ -92,8 +92,6 @@ class PlanData(DocumentedDict):
     """The speed to expect."""
     asked: Asked | None
     """What the engine says about the plan; null without `--ask-engine`."""
-    written: str | None
-    """The plan in the form of `--as`; null without it."""
     options: list[EngineOption] | None
     """Options of the release that contain the word of `--options`; null without it."""
 

@@ -1,4 +1,4 @@
-"""`init --from`, `explain --command` and `plan --as`, as a person uses them."""
+"""`init --from` and `explain --command`, as a person uses them."""
 
 import json
 import subprocess
@@ -12,10 +12,13 @@ def run(*words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run((*COMMAND, *words), input=given, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_written_plan_is_taken_over_and_nothing_of_it_is_run(tmp_path: Path) -> None:
-    written = run("plan", "--dir", str(tmp_path / "none"), "--profile", "h100", "--as", "docker-run")
+PUBLISHED = """docker run --gpus all --publish 127.0.0.1:8000:8000 --volume /srv/Qwen3.5-27B-FP8:/models/target:ro \\
+  vllm/vllm-openai:v0.33.0 /models/target --max-model-len 131072 --enable-prefix-caching"""
+
+
+def test_a_published_command_is_taken_over_and_nothing_of_it_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    recipe = f"docker rm -f $(touch {mark})\n{written.stdout} --seed 3 --api-key abcdefgh12345678"
+    recipe = f"docker rm -f $(touch {mark})\n{PUBLISHED} --seed 3 --api-key abcdefgh12345678"
     made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "-", "--json", given=recipe)
     assert made.returncode == 0, made.stderr
     items = {row["name"]: row["fate"] for row in json.loads(made.stdout)["data"]["recipe"]["items"]}

@@ -24,7 +24,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "restart": (),
     "upgrade": ("--check",),
     "rollback": (),
-    "run": ("--as", "systemd"),
+    "run": (),
     "test": (),
     "bench": (),
     "tune": (),

@@ -1,6 +1,7 @@
 """A deployment in the foreground, and one whose engine sleeps, with the real llama.cpp."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -23,6 +24,7 @@ from dflash_deploy.errors import ExitCode
 from dflash_deploy.runtime.process import members_of_group
 from tests.support.cli import HANGS, dflash, edit_env
 from tests.support.commands import wait_until
+from tests.support.documents import ROOT
 from tests.support.llamacpp_native import connect, init, processes, server_of, started
 
 
@@ -40,6 +42,16 @@ def until(found: Callable[[str], bool], lines: Iterable[str]) -> Iterator[str]:
             return
 
 
+PAGE = (ROOT / "docs" / "how-to" / "run-unattended.md").read_text(encoding="utf-8")
+
+
+def entry_of(name: str, directory: Path) -> str:
+    """The configuration of llama-swap on the page, with the name and directory of a deployment."""
+    text: str = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]
+    port = Deployment(directory).values["DFLASH_PORT"]
+    return text.replace("coder:", f"{name}:").replace("/srv/coder", str(directory)).replace("8001", port)
+
+
 def command_of(model: dict[str, str]) -> list[str]:
     """The command of a model in the configuration, with this Python."""
     words = shlex.split(model["cmd"])
@@ -49,8 +61,7 @@ def command_of(model: dict[str, str]) -> list[str]:
 @contextmanager
 def running(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command that llama-swap is given, once its endpoint answers, with the URL that llama-swap is given."""
-    shown = yaml.safe_load(dflash("run", "--as", "llama-swap", at=directory).succeeded().out)
-    model = shown["models"]["tiny"]
+    model = yaml.safe_load(entry_of("tiny", directory))["models"]["tiny"]
     with subprocess.Popen(command_of(model), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         said = list(until(lambda line: "its log follows" in line, process.stdout))
@@ -96,32 +107,14 @@ def test_a_start_that_is_refused_runs_nothing(directory: Path) -> None:
     assert processes(directory) == {}
 
 
-def test_a_unit_of_systemd_names_the_command_and_the_directory(tmp_path: Path) -> None:
-    odd = tmp_path / 'a "box" of 100% $HOME'
-    odd.mkdir()
-    init(odd)
-    unit = dflash("run", "--as", "systemd", at=odd).succeeded().out
-    assert f'"run" "--dir" "{tmp_path}/a \\"box\\" of 100%% $$HOME"\n' in unit
-    assert "docker.service" not in unit
+def test_the_unit_of_the_page_is_valid(tmp_path: Path) -> None:
+    (unit,) = re.findall(r"```ini\n(.*?)```", PAGE, re.DOTALL)
+    assert "ExecStart=/home/alice/.local/bin/dflash-deploy run --dir /srv/vision\n" in unit
     if shutil.which("systemd-analyze"):
+        own = str(Path(sys.executable).with_name("dflash-deploy"))
+        unit = unit.replace("/home/alice/.local/bin/dflash-deploy", own).replace("alice", "root")
         (tmp_path / "dflash.service").write_text(unit)
         subprocess.run(["systemd-analyze", "verify", str(tmp_path / "dflash.service")], check=True)
-
-
-def test_deployments_that_cannot_take_turns_are_refused(directory: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    init(other)
-    swap = ("run", "--as", "llama-swap", "other")
-    assert "two deployments have the name tiny" in dflash(*swap, at=directory).err
-    edit_env(other, SERVED_MODEL_NAME="small little")
-    assert "have different API keys" in dflash(*swap, at=directory).err
-    edit_env(other, VLLM_API_KEY=Deployment(directory).key.reveal())
-    done = dflash(*swap, at=directory).succeeded()
-    assert Deployment(directory).key.reveal() not in done.out
-    shown = yaml.safe_load(done.out)
-    assert (list(shown["models"]), shown["models"]["small"]["aliases"]) == (["tiny", "small"], ["little"])
-    assert dflash("run", "other", at=directory).code is ExitCode.USAGE
 
 
 class LlamaSwap:
@@ -131,8 +124,9 @@ class LlamaSwap:
     answers, and sends the request to `proxy`.
     """
 
-    def __init__(self, configuration: str, client: httpx.Client) -> None:
-        whole = yaml.safe_load(configuration)
+    def __init__(self, entries: Iterable[str], client: httpx.Client) -> None:
+        read = [yaml.safe_load(text) for text in entries]
+        whole = read[0] | {"models": {name: model for one in read for name, model in one["models"].items()}}
         self._models, self._patience, self._client = whole["models"], whole["healthCheckTimeout"], client
         self._changed = threading.Condition()
         self._loaded, self._busy = "", 0
@@ -193,10 +187,9 @@ def test_two_deployments_take_turns_and_never_run_at_once(directory: Path, tmp_p
     init(other)
     key, names = Deployment(directory).key.reveal(), ("tiny", "small")
     edit_env(other, SERVED_MODEL_NAME="small", VLLM_API_KEY=key)
-    shown = dflash("run", "--as", "llama-swap", "other", at=directory).succeeded().out
     most = 0
     with httpx.Client(headers={"x-api-key": key}, timeout=HANGS) as http, ThreadPoolExecutor(8) as pool:
-        swap = LlamaSwap(shown, http)
+        swap = LlamaSwap([entry_of("tiny", directory), entry_of("small", other)], http)
 
         def client(number: int) -> list[int]:
             """Status codes of 25 requests to both models in turns; half of the clients begin with the other one."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from dflash_deploy.serve.gateway.answer import Answer
 from dflash_deploy.serve.gateway.asgi import MIB, App, ErrorAnswer, Receive, Scope, Send, header_values
 from dflash_deploy.serve.gateway.body import check_head, read_for_proxy, unread
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
@@ -24,6 +23,7 @@ from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, Metered, asks_of_vllm
 from dflash_deploy.serve.gateway.origins import Origins
 from dflash_deploy.serve.gateway.progress import Progress
+from dflash_deploy.serve.gateway.reply import Reply
 from dflash_deploy.serve.settings import Settings
 
 AUTHORIZATION = b"authorization"
@@ -94,7 +94,7 @@ class DenyByDefault:
         if self._origins.answers(scope):
             await self._origins.answer(scope, send)
             return
-        answer = Answer(scope, send, self._origins.headers(scope), self._mistakes)
+        answer = Reply(scope, send, self._origins.headers(scope), self._mistakes)
         try:
             if _is_liveness(scope) and await self._progress.hangs(scope):
                 said = f"requests are in flight, and the engine has done nothing for {self._silent_for} s"

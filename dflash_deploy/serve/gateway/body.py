@@ -47,7 +47,7 @@ def too_large(most: int) -> ErrorAnswer:
 
 
 def unread(receive: Receive) -> Receive:
-    """A request without its body, for methods whose body means nothing: what comes of it is discarded."""
+    """A request without its body, for methods that have none: what arrives is discarded."""
     begun = False
 
     async def nothing() -> Message:

@@ -17,7 +17,6 @@ from enum import Enum
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dflash_deploy.serve.gateway.answer import Answer
 from dflash_deploy.serve.gateway.asgi import LARGER, App, ErrorAnswer, Message, Receive, Scope, header_values
 from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed, unread
 from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
@@ -25,6 +24,7 @@ from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEA
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.progress import Silence
+from dflash_deploy.serve.gateway.reply import Reply
 from dflash_deploy.serve.gateway.streams import Strips
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.started import start_time
@@ -200,7 +200,7 @@ class Metered:
         self._asks = asks
         self._most = most
 
-    async def serve(self, key: Accepted, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def serve(self, key: Accepted, scope: Scope, receive: Receive, answer: Reply) -> None:
         """Serve one HTTP request that came with `key`."""
         try:
             if scope["path"] == METRICS and scope["method"] == "GET":
@@ -216,7 +216,7 @@ class Metered:
         finally:
             self._usage.count_request(key.name, answer.status)
 
-    async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: Reply) -> None:
         """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""
         if (wait := self._limits.admit(key, time.monotonic())) is not None:
             await read_for_proxy(scope, receive, self._most * LARGER)
@@ -230,7 +230,7 @@ class Metered:
         finally:
             self._limits.leave(key)
 
-    async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: Reply) -> None:
         begun, most = time.monotonic(), key.tokens_per_minute or 0
         # more than the limit would keep others out no longer, and a client may state any number
         reserved = min(request.tokens(most), most)
@@ -246,7 +246,7 @@ class Metered:
             if used:
                 self._usage.count_tokens(key.name, used.prompt, used.generated)
 
-    async def _with_usage(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _with_usage(self, scope: Scope, receive: Receive, answer: Reply) -> None:
         """The engine's metrics with those of the keys after them, as plain text."""
         kept = [pair for pair in scope["headers"] if pair[0] not in {b"accept", b"accept-encoding"}]
         status = 500

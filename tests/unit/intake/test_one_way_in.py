@@ -32,6 +32,7 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "host/gpu.py": (6, _OF_THE_KERNEL),
     "features/page/guard.py": (1, _OF_THE_KERNEL),
     "features/page/conversation.py": (1, "a picture in memory, which `operations.ask.picture` has checked"),
+    "features/monitoring/operations.py": (1, _OF_THE_PACKAGE),
     "runtime/process.py": (2, _OF_THE_KERNEL),
     "runtime/native_process.py": (1, _OF_THE_KERNEL),
 }

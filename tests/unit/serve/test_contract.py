@@ -11,10 +11,10 @@ import pytest
 
 from dflash_deploy.serve.door.__main__ import BEHIND
 from dflash_deploy.serve.gateway import contract
-from dflash_deploy.serve.gateway.answer import LONGEST_ERROR
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps, abilities_of
+from dflash_deploy.serve.gateway.reply import LONGEST_ERROR
 from tests.support.contract import ASKED, CHAT, COMPLETIONS, MESSAGES, RESPONSES, ROWS, SCHEMA, drawn, said
 from tests.support.locked import FIRST, KEYS, bearer, request, talk
 

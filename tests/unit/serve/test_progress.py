@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dflash_deploy.serve.gateway import answer as answering
-from dflash_deploy.serve.gateway import progress
+from dflash_deploy.serve.gateway import progress, reply
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from dflash_deploy.serve.gateway.progress import Silence
@@ -124,7 +123,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(progress, "monotonic", made)
-    monkeypatch.setattr(answering, "monotonic", made)
+    monkeypatch.setattr(reply, "monotonic", made)
     monkeypatch.setattr(progress, "SAMPLE", 0.01)
     return made
 

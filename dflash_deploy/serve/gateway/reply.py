@@ -1,4 +1,4 @@
-"""The answer to one request on its way to the client. All that happens to it happens in `Answer.send`.
+"""The answer to one request on its way to the client. All that happens to it happens in `Reply.send`.
 
 It shows that the engine moves, counts the tokens that the answer states, takes out what only the gateway asked for,
 gives errors the form of the route's API, and names the key and the origin.
@@ -36,7 +36,7 @@ _OF_ORIGINS = b"access-control-"
 _OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
-class Answer:
+class Reply:
     """The answer to one HTTP request. `send` takes the engine's messages, `say` those of the gateway itself.
 
     `strips`: what is taken out of a stream. `counts_as`: the status that counts, if it is not the one that is sent.
@@ -122,7 +122,7 @@ class Answer:
             await self._send(message)
 
     async def refuse(self, refusal: ErrorAnswer) -> None:
-        """Answer with an error."""
+        """Reply with an error."""
         self.counts_as = "429" if refusal.status == UNREPEATED else ""
         await refusal.answer(self._scope, self.say)
 
