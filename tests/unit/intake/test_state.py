@@ -11,7 +11,6 @@ from dflash_deploy.intake.documents import (
     EngineEnd,
     LastStart,
     LockDocument,
-    PartRecord,
     RunState,
     parse_document,
     read_state,
@@ -117,8 +116,6 @@ def test_an_end_without_asked_is_of_an_older_release() -> None:
             '{"schema": 1, "models": {"target": {"repo": "a", "commit": "b", "files": [7]}}}',
             "models.target.files.0",
         ),
-        (PartRecord, '{"size": 1, "identity": "", "etag": "", "spans": [[0, 0]]}', "spans.0"),
-        (PartRecord, '{"size": 1, "identity": "", "etag": "", "spans": [[0, 0, -1]]}', "spans.0.2"),
     ],
 )
 def test_what_does_not_match_is_named_by_its_key(kind: type[EngineEnd], text: str, says: str) -> None:
