@@ -121,8 +121,8 @@ async def serve(behind: Behind, command: list[str], environment: Mapping[str, st
                 asyncio.get_running_loop().add_signal_handler(number, awake.signal, number)
             return await awake.run()
         finally:
-            await forward.close()
             await runner.cleanup()
+            await forward.close()
 
 
 def _die_with_parent() -> None:

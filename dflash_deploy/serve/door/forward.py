@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import coroutine
-from typing import Any
 
 from aiohttp import (
-    ClientConnectionError,
     ClientError,
+    ClientPayloadError,
     ClientRequest,
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    StreamReader,
     UnixConnector,
 )
 from aiohttp.client_proto import ResponseHandler
@@ -25,8 +24,6 @@ from yarl import URL
 
 from dflash_deploy.serve.door.listener import Unfinished
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send, answer_error
-
-Headers = list[tuple[bytes, bytes]]
 
 NOT_PASSED_ON = frozenset(
     {
@@ -47,39 +44,6 @@ QUEUE_FULL = 0.01
 """Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five."""
 
 
-class EngineConnection(ResponseHandler):
-    """A connection to the engine, which calls `arrived` after each read, and at its end.
-
-    `holds`: it reads no more until what it has read is taken.
-    """
-
-    arrived: Callable[[], None] | None = None
-    holds = False
-
-    def pause_reading(self) -> None:
-        """More has been read than may wait."""
-        super().pause_reading()
-        self.holds = True
-
-    def resume_reading(self, *arguments: Any, **named: Any) -> None:
-        """What was read has been taken; aiohttp calls it each time."""
-        if self.holds:
-            self.holds = False
-            super().resume_reading(*arguments, **named)
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes of an answer have been read; without any, aiohttp parses those that it holds."""
-        super().data_received(data)
-        if data and self.arrived is not None:
-            self.arrived()
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """The connection has ended."""
-        super().connection_lost(exc)
-        if self.arrived is not None:
-            self.arrived()
-
-
 class _Connector(UnixConnector):
     """Waits for a place in the engine's queue of connections.
 
@@ -90,12 +54,7 @@ class _Connector(UnixConnector):
     async def _create_connection(
         self, req: ClientRequest, traces: list[Trace], timeout: ClientTimeout
     ) -> ResponseHandler:
-        try:
-            _, made = await self._loop.create_unix_connection(
-                lambda: EngineConnection(self._loop), sock=await _connected(self.path)
-            )
-        except OSError as problem:
-            raise ClientConnectionError(str(problem)) from problem
+        _, made = await self._loop.create_unix_connection(self._factory, sock=await _connected(self.path))
         return made
 
 
@@ -141,13 +100,10 @@ class Forward:
         """Serve one HTTP request. An engine that does not listen yet, or not any more, gives 503."""
         started = False
         try:
-            if self._session.closed:
-                # the engine has ended, and the door closes
-                raise ConnectionError
             async with self._request(scope, receive) as response:
                 started = True
-                await _answer(response, send)
-        except (ClientError, asyncio.IncompleteReadError, ConnectionError) as problem:
+                await pass_back(response, send)
+        except (ClientError, asyncio.IncompleteReadError, OSError) as problem:
             if started:
                 raise Unfinished from problem
             said = "the engine does not answer: it is starting, or has stopped"
@@ -167,7 +123,7 @@ class Forward:
         )
 
 
-def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+def _passed_on(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in headers if name.decode("latin-1").lower() not in NOT_PASSED_ON]
 
 
@@ -182,88 +138,23 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-async def _answer(response: ClientResponse, send: Send) -> None:
+async def pass_back(response: ClientResponse, send: Send) -> None:
+    """Send an answer as it comes. While `send` waits for the client, the engine's connection is read no further.
+
+    Raises ClientError if the answer ends early, and what `send` raises.
+    """
     headers = _passed_on(response.raw_headers)
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
-    await Relay(response, send).run()
+    protocol = response.connection.protocol if response.connection else None
+    if protocol is not None and (closed := protocol.closed):
+        closed.add_done_callback(partial(_end, response.content))
+    async for chunk in response.content.iter_any():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Relay:
-    """Sends the body of an answer chunk by chunk, as it comes.
-
-    While the task of the request waits for the engine, each chunk is sent from the callback that reads it: to wake the
-    task takes a second turn of the event loop. If a send has to wait for the client, the task waits, and continues.
-    """
-
-    def __init__(self, response: ClientResponse, send: Send) -> None:
-        self._content = response.content
-        # without one, the answer is complete
-        connection = response.connection.protocol if response.connection is not None else None
-        self._connection = connection if isinstance(connection, EngineConnection) else None
-        self._send = send
-        self._waits: asyncio.Future[Awaitable[None] | None] | None = None
-
-    async def run(self) -> None:
-        """Return at the end of the body. Raises what the connection to the engine or to the client raises."""
-        if self._connection is not None:
-            self._connection.arrived = self._arrived
-        try:
-            while not self._content.at_eof():
-                if chunk := self._content.read_nowait():
-                    await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                elif (begun := await self._left()) is not None:
-                    await begun
-        finally:
-            if self._connection is not None:
-                self._connection.arrived = None
-
-    async def _left(self) -> Awaitable[None] | None:
-        """Wait until the callback leaves something to the task; returns the send that it has begun."""
-        if self._connection is None or not self._connection.connected:
-            raise ConnectionResetError
-        self._waits = asyncio.get_running_loop().create_future()
-        try:
-            return await self._waits
-        finally:
-            self._waits = None
-
-    def _arrived(self) -> None:
-        if (waits := self._waits) is None or waits.done() or self._connection is None:
-            return
-        begun, connection = None, self._connection
-        try:
-            if not connection.holds and (chunk := self._content.read_nowait()):
-                begun = _begun(self._send({"type": "http.response.body", "body": chunk, "more_body": True}))
-        except Exception as problem:
-            # the task of the request raises it
-            waits.set_exception(problem)
-            return
-        if begun is not None or connection.holds or self._content.at_eof() or not connection.connected:
-            waits.set_result(begun)
-
-
-def _begun(call: Awaitable[None]) -> Awaitable[None] | None:
-    """Begin a call; returns the rest of it if it has to wait for something."""
-    steps = call.__await__()
-    try:
-        awaited = next(steps)
-    except StopIteration:
-        return None
-    return _rest(steps, awaited)
-
-
-@coroutine
-def _rest(steps: Generator[Any, Any, None], awaited: Any) -> Generator[Any, Any, None]:
-    """Continue a call that waits for `awaited`."""
-    while True:
-        try:
-            yield awaited
-        except BaseException as problem:
-            proceed = partial(steps.throw, problem)
-        else:
-            proceed = partial(next, steps)
-        try:
-            awaited = proceed()
-        except StopIteration:
-            return
+def _end(content: StreamReader, closed: asyncio.Future[None]) -> None:
+    """End an answer with its connection. aiohttp 3.14 does not if chunks are malformed, or the session is closed."""
+    problem = closed.exception() or ConnectionResetError()
+    if not content.is_eof() and content.exception() is None:
+        content.set_exception(ClientPayloadError("the connection to the engine has ended"), problem)

@@ -185,6 +185,20 @@ def test_the_door_ends_with_the_engine(own_door: Door) -> None:
     assert own_door.process.wait(HANGS) == 7
 
 
+def test_a_stream_breaks_with_the_engine_and_the_door_waits_for_nothing(own_door: Door) -> None:
+    with (
+        httpx.Client(headers={"x-api-key": KEY}, timeout=HANGS) as client,
+        client.stream("GET", f"{own_door.url}/stream") as response,
+    ):
+        lines = response.iter_lines()
+        assert next(lines) == "line 0"
+        own_door.request("GET", "/exit")
+        # less than aiohttp waits for a request when its server ends
+        assert own_door.process.wait(30) == 7
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
+
+
 def test_the_engine_ends_with_the_door(own_door: Door) -> None:
     (child,) = Path(f"/proc/{own_door.process.pid}/task/{own_door.process.pid}/children").read_text().split()
     own_door.process.kill()

@@ -1,4 +1,4 @@
-"""The door passes each chunk of an answer on in the callback that reads it, and waits for clients that read slowly."""
+"""The door passes each chunk of an answer on as it comes, and waits for clients that read slowly."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 from aiohttp import ClientPayloadError, ClientResponse
+from aiohttp.client_proto import ResponseHandler
 
-from dflash_deploy.serve.door.forward import EngineConnection, Relay
+from dflash_deploy.serve.door.forward import pass_back
 from dflash_deploy.serve.gateway.asgi import Message
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -20,7 +21,7 @@ class Engine(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection = EngineConnection(asyncio.get_running_loop())
+        self.connection = ResponseHandler(asyncio.get_running_loop())
         self.connection.connection_made(self)
         self.connection.set_response_params(auto_decompress=False)
         self.paused = False
@@ -43,9 +44,8 @@ class Engine(asyncio.Transport):
         """What aiohttp's client makes of its answer, as far as it is read here."""
         self.connection.data_received(HEAD)
         _, content = await self.connection.read()
-        return cast(
-            ClientResponse, SimpleNamespace(content=content, connection=SimpleNamespace(protocol=self.connection))
-        )
+        connection = SimpleNamespace(protocol=self.connection)
+        return cast(ClientResponse, SimpleNamespace(status=200, raw_headers=(), content=content, connection=connection))
 
 
 class Client:
@@ -66,18 +66,19 @@ class Client:
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        self.seen.append(message["body"])
+        if message.get("body"):
+            self.seen.append(message["body"])
 
 
 Play = Callable[[Engine, Client, asyncio.Task[None]], Awaitable[None]]
 
 
 def played(play: Play) -> Client:
-    """What the client has seen at the end of the play, which raises what the relay raises."""
+    """What the client has seen at the end of the play, which raises what `pass_back` raises."""
 
     async def run() -> Client:
         engine, client = Engine(), Client()
-        task = asyncio.create_task(Relay(await engine.response(), client.send).run())
+        task = asyncio.create_task(pass_back(await engine.response(), client.send))
         await asyncio.sleep(0)
         await play(engine, client, task)
         await asyncio.wait_for(task, 60)
@@ -86,10 +87,17 @@ def played(play: Play) -> Client:
     return asyncio.run(run())
 
 
-def test_a_chunk_is_sent_before_its_reading_returns() -> None:
+async def turns() -> None:
+    """Let the event loop turn until a chunk that has come is sent."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def test_a_chunk_is_sent_as_it_comes() -> None:
     async def play(engine: Engine, client: Client, _: asyncio.Task[None]) -> None:
         for number in range(3):
             engine.sends(b"%d" % number)
+            await turns()
             assert client.seen[number:] == [b"%d" % number]
         engine.sends(b"x", b"y")
         engine.connection.data_received(END)
@@ -110,6 +118,7 @@ def test_what_comes_while_a_client_does_not_read_waits_in_order() -> None:
         await asyncio.sleep(0.01)
         assert not engine.paused
         engine.sends(b"z")
+        await turns()
         assert client.seen[-1] == b"z"
         engine.connection.data_received(END)
 
@@ -143,7 +152,6 @@ def test_a_client_that_is_gone_ends_the_request() -> None:
     async def play(engine: Engine, client: Client, _: asyncio.Task[None]) -> None:
         client.gone = True
         engine.sends(b"a")
-        engine.sends(b"b")
 
     with pytest.raises(ConnectionResetError):
         played(play)
@@ -153,6 +161,7 @@ def test_a_client_that_is_gone_ends_the_request() -> None:
 def test_an_engine_that_ends_within_an_answer_ends_the_request(problem: Exception | None) -> None:
     async def play(engine: Engine, client: Client, _: asyncio.Task[None]) -> None:
         engine.sends(b"a")
+        await turns()
         assert client.seen == [b"a"]
         engine.connection.connection_lost(problem)
 
