@@ -25,7 +25,6 @@ from dflash_deploy.cli.options import (
     Profile,
     Rank,
     Recipe,
-    Replicas,
     Runtime,
     Streams,
     some,
@@ -70,7 +69,6 @@ def plan(
     runtime: Runtime = None,
     node_rank: Rank = None,
     master_addr: Master = None,
-    replicas: Replicas = None,
     ask_engine: AskEngine = False,
     options: Options = None,
     as_json: Json = False,
@@ -81,7 +79,7 @@ def plan(
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
     refuses.
     """
-    from dflash_deploy.operations.plan import engine_options, replicas_asked
+    from dflash_deploy.operations.plan import engine_options
     from dflash_deploy.operations.plan import plan as run_plan
     from dflash_deploy.plan.result import Choice
 
@@ -98,7 +96,6 @@ def plan(
         drafter=not no_drafter,
         node_rank=node_rank,
         master_addr=master_addr,
-        replicas=replicas_asked(replicas),
     )
     found = run_plan(directory, choice)
     note_if_new(directory)

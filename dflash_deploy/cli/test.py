@@ -13,7 +13,6 @@ from dflash_deploy.cli.options import (
     Json,
     KeyFile,
     Only,
-    Replica,
     SameAnswers,
     SameAnswersUrl,
     Served,
@@ -44,7 +43,6 @@ Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the resta
 def test(
     directory: Directory = HERE,
     only: Only = "",
-    replica: Replica = None,
     url: Url = None,
     key_file: KeyFile = None,
     model: Served = "",
@@ -59,7 +57,7 @@ def test(
     from dflash_deploy.operations.test import test as run_test
     from dflash_deploy.operations.test import test_url
 
-    if soak is not None and (only or url or replica or baseline or baseline_url):
+    if soak is not None and (only or url or baseline or baseline_url):
         raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir and --json")
     _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
@@ -76,7 +74,6 @@ def test(
         else:
             done = run_test(
                 directory,
-                replica=replica,
                 only=names,
                 baseline=baseline,
                 baseline_url=baseline_url,

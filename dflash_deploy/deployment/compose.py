@@ -1,12 +1,11 @@
 """`compose.yaml` and the images' build context, from the fragments in compose/ and a plan.
 
-The services are one engine, or several behind a router in a network of their own. The build context in `.dflash/build/`
-has the files that the Dockerfiles of the images copy.
+The services are the engine, and under a domain the door. The build context in `.dflash/build/` has the files that the
+Dockerfiles of the images copy.
 """
 
 from __future__ import annotations
 
-import copy
 import filecmp
 import hashlib
 import hmac
@@ -14,10 +13,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -35,140 +33,38 @@ from dflash_deploy.deployment.files import (
 )
 from dflash_deploy.deployment.front import (
     DOOR,
-    ROUTER,
     SERVICE,
     door_files,
-    engine_service,
-    make_router_keys,
-    router_keys,
     write_door,
 )
 from dflash_deploy.deployment.keys import remove_keys, write_keys
 from dflash_deploy.deployment.upgrading import planned_settings, remember_planned
-from dflash_deploy.errors import FileRefused
-from dflash_deploy.host.gpu import VISIBLE, threads_here
 from dflash_deploy.intake.documents import read_state_text
-from dflash_deploy.intake.files import read_text
-from dflash_deploy.intake.parse import Invalid, parse_packaged_yaml, parse_yaml
-from dflash_deploy.plan.replicas import IN_ORDER, gpus_of_member, member_of
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret, generate_key
-from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.settings import Settings
 
-ENGINES_NETWORK = "engines"
-"""The network of several engines, in which only their router and their door are too."""
-
-FINGERPRINT = "dev.dflash.settings-hash"
-"""The label with a hash of everything that a container is created with."""
-
-DOOR_LABEL, ROUTER_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.router-keys", "dev.dflash.replica"
-"""The labels with a hash of the door's files and of the router's keys, and the number of one of several engines."""
+DOOR_LABEL = "dev.dflash.door"
+"""The label with a hash of the door's files."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
 """A variable as the fragments of compose/ have them."""
 
-_ANY_VARIABLE = re.compile(r"\$\{?(?P<name>\w+)")
-"""A variable in any notation of Compose: a user writes the override."""
 
-
-def member_plans(plan: Plan) -> tuple[Plan, ...]:
-    """The plan of each of several engines on this machine, in order; empty if there is only one."""
-    numbers = range(1, plan.settings.replicas + 1) if plan.settings.several_engines else ()
-    return tuple(member_plan(plan, number) for number in numbers)
-
-
-def member_plan(plan: Plan, number: int) -> Plan:
-    """The plan of one of several engines on this machine, counted from 1."""
-    return member_of(plan, number, () if plan.profile.match.gpus else threads_here())
-
-
-def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return the Compose file of a single engine as that of several: a service for each, and only the door published.
-
-    `document` has the services of one engine, of the router and of the door.
-    """
-    services = dict(document["services"])
-    single, router, door = (services.pop(name) for name in (SERVICE, ROUTER, DOOR))
-    engines = {
-        engine_service(number): _engine(single, plan, member, number)
-        for number, member in enumerate(member_plans(plan), start=1)
-    }
-    # the router's service builds the image of both
-    del door["build"]
-    return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
-
-
-def with_fronts(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
-    """Give the door and the router their image, the engine's user, and a label that changes with the door's files.
-
-    `document` has the services of one engine, beside those that it has of the two.
-    """
-    single = document["services"][SERVICE]
-    for name in {ROUTER, DOOR} & document["services"].keys():
-        service = document["services"][name]
+def with_door(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
+    """Give the door its image, the engine's user, and a label that changes with the door's files."""
+    service = document["services"].get(DOOR)
+    if service is not None:
+        single = document["services"][SERVICE]
         service["build"]["context"] = single["build"]["context"]
-        service["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
+        service["image"] = f"dflash-deploy/door:{__version__}-{build_digest(DOOR)}"
         service["user"] = single["user"]
-        service["labels"] = {"dev.dflash.version": __version__}
-        if name == DOOR:
-            # Caddy reads its files only when it starts: a changed label creates the container again
-            text = "".join(door_files(deployment, settings).values())
-            service["labels"][DOOR_LABEL] = hashlib.sha256(text.encode()).hexdigest()
+        # Caddy reads its files only when it starts: a changed label creates the container again
+        text = "".join(door_files(deployment, settings).values())
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        service["labels"] = {"dev.dflash.version": __version__, DOOR_LABEL: digest}
     return document
-
-
-def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) -> dict[str, Any]:
-    """One of several engines: with its share of the machine, in the private network, and not published."""
-    service = copy.deepcopy(dict(single))
-    service.pop("ports", None)
-    service["networks"] = [ENGINES_NETWORK]
-    environment = service["environment"]
-    environment[MEMORY_FILE] = f"/cache/dflash-health-{number}.json"
-    service["labels"] = {**service["labels"], REPLICA_LABEL: str(number)}
-    if gpus := gpus_of_member(plan, number):
-        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpus)
-        for name in (VISIBLE, IN_ORDER):
-            # the container has only these GPUs, and counts them from 0
-            environment.pop(name, None)
-        for device in service["deploy"]["resources"]["reservations"]["devices"]:
-            device.pop("count", None)
-            device["device_ids"] = list(gpus)
-    if cores := member.values.get(Settings.dflash_cores.name):
-        environment[Settings.dflash_cores.name] = service["cpuset"] = cores
-    return service
-
-
-def with_fingerprints(document: dict[str, Any], deployment: Deployment) -> dict[str, Any]:
-    """Label each of several engines with a hash of its service, of the user's override, and of the values of both.
-
-    Raises FileRefused if the override cannot be read.
-    """
-    # Compose merges it into the services; a directory of this name is not passed to Compose either
-    override = read_text(deployment.override_file) if deployment.override_file.is_file() else ""
-    for name, service in document["services"].items():
-        if name.startswith(f"{SERVICE}-"):
-            service["labels"][FINGERPRINT] = _fingerprint(service, override, deployment.values)
-    return document
-
-
-def rendered_fingerprint(deployment: Deployment, service: str) -> str:
-    """The hash of a service in `compose.yaml`; empty if the file is missing or damaged, or has no such service."""
-    try:
-        document = parse_yaml(read_text(deployment.compose_file))
-        return str(document["services"][service]["labels"][FINGERPRINT])
-    except (FileRefused, Invalid, KeyError, TypeError):
-        return ""
-
-
-def _fingerprint(service: Mapping[str, Any], override: str, values: Mapping[str, str]) -> str:
-    text = yaml.safe_dump(dict(service)) + override
-    used = ((name, values.get(name, "")) for name in sorted(set(_names(text))))
-    return hashlib.sha256(repr((text, *used)).encode()).hexdigest()[:12]
-
-
-def _names(text: str) -> Iterator[str]:
-    return (found["name"] for found in _ANY_VARIABLE.finditer(text))
 
 
 NAME = "build"
@@ -225,9 +121,8 @@ BUILD_CONTEXT = "./.dflash/build"
 
 HEADER = """\
 # Generated by dflash-deploy {version} from .env; `up` overwrites it: put additions into compose.override.yaml.
-# Profile {profile}, pair {pair}, engine {engine}."""
-HEADER_SINGLE = " `docker compose up -d` works here without dflash-deploy.\n"
-HEADER_SEVERAL = " dflash-deploy tells the router which engines it has.\n"
+# Profile {profile}, pair {pair}, engine {engine}. `docker compose up -d` works here without dflash-deploy.
+"""
 
 
 def create(deployment: Deployment, plan: Plan) -> None:
@@ -261,46 +156,25 @@ def create(deployment: Deployment, plan: Plan) -> None:
         raise
 
 
-def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> bool:
-    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed.
-
-    `apart` has other plans of the deployment, for some of several engines by number.
-    """
-    state = deployment.make_state()
-    if plan.settings.several_engines:
-        # the engines accept one of them
-        make_router_keys(deployment)
-    has_door = _has_door(plan)
-    if has_door and plan.runtime == "compose":
+def render(deployment: Deployment, plan: Plan) -> bool:
+    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
+    state, published = deployment.make_state(), plan.settings.published
+    if published and plan.runtime == "compose":
         write_door(deployment, plan.settings)
     write_keys(deployment)
-    stage_build_context(state, (plan.engine.engine, *((ROUTER,) if has_door else ())))
+    stage_build_context(state, (plan.engine.engine, *((DOOR,) if published else ())))
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
-    changed = write_if_changed(deployment.compose_file, compose_text(deployment, plan, apart), mode=PUBLIC)
+    changed = write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
     deployment.keep_project_name()
     return changed
 
 
-def compose_text(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> str:
-    """Return the merged Compose file. Settings stay variables; it contains no secrets. `apart` is as for `render`."""
-    document = _document(deployment, plan)
-    for number, other in apart.items():
-        name = engine_service(number)
-        document["services"][name] = _document(deployment, other)["services"][name]
-    several = plan.settings.several_engines
-    if several:
-        document = with_fingerprints(document, deployment)
-    header = (HEADER + (HEADER_SEVERAL if several else HEADER_SINGLE)).format(
-        version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name
-    )
+def compose_text(deployment: Deployment, plan: Plan) -> str:
+    """Return the merged Compose file. Settings stay variables; it contains no secrets."""
+    document = _filled(_with_variables(deployment, plan), deployment, plan)
+    header = HEADER.format(version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name)
     return header + yaml.safe_dump(document, sort_keys=False, width=120)
-
-
-def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
-    """The Compose file of a plan, without the fingerprints of several engines."""
-    filled: dict[str, Any] = _filled(_with_variables(deployment, plan), deployment, plan)
-    return filled
 
 
 def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
@@ -324,16 +198,7 @@ def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     if not plan.settings.answers_requests:
         service["healthcheck"] = {"disable": True}
     document["secrets"]["dotenv"]["file"] = "./.env"
-    document = with_fronts(document, deployment, plan.settings)
-    several = plan.settings.several_engines
-    if several and (keys := router_keys(deployment)):
-        # the router reads its keys only when it starts
-        document["services"][ROUTER]["labels"][ROUTER_LABEL] = _salted(deployment, keys.admin, keys.probe)
-    return shared_out(document, plan) if several else document
-
-
-def _has_door(plan: Plan) -> bool:
-    return plan.settings.several_engines or plan.settings.published
+    return with_door(document, deployment, plan.settings)
 
 
 def _filled(node: Any, deployment: Deployment, plan: Plan) -> Any:
@@ -370,11 +235,9 @@ def _fragments(plan: Plan) -> list[str]:
         names.append("drafter")
     elif plan.uses_mtp_head:
         names.append("mtp")
-    if _has_door(plan):
-        names.append("door")
-    names.append("nodes" if plan.settings.several_machines else "several" if plan.settings.several_engines else "port")
+    names.append("nodes" if plan.settings.several_machines else "port")
     if plan.settings.published:
-        names.append("domain")
+        names += ["door", "domain"]
     names.append("cpu" if plan.engine.cpu else "nvidia")
     return [f"{name}.yaml" for name in names]
 
@@ -407,13 +270,11 @@ def _owner(deployment: Deployment) -> str:
 
 
 def _secrets_hash(deployment: Deployment) -> str:
-    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again."""
-    return _salted(deployment, *(value for _, value in deployment.secrets_of_a_start))
+    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again.
 
-
-def _salted(deployment: Deployment, *secrets: str) -> str:
-    """Return a fingerprint of secrets. Others can read it, and without the salt they could try keys with it."""
-    text = "\n".join(secrets)
+    Others can read it, and without the salt they could try keys with it.
+    """
+    text = "\n".join(value for _, value in deployment.secrets_of_a_start)
     return hmac.digest(_salt(deployment).encode(), text.encode(), "sha256").hex()[:12]
 
 

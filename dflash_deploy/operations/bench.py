@@ -28,18 +28,17 @@ from dflash_deploy.document import SCHEMA, as_document
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady, NotPossible
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.figures import DESCRIBING, keep_figures
-from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.planning import plan_of
+from dflash_deploy.planning import plan_of, plan_with
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of, follow
-from dflash_deploy.startup.rolling import plan_with
+from dflash_deploy.startup.engine import endpoint_of
 
 Work = Callable[[Endpoint, Speculation], list[Row]]
 """Measures an endpoint as it is, with drafts that are made so."""
@@ -87,7 +86,6 @@ class BenchTarget:
         with restarts(deployment, plan, patience=self.patience, reporter=reporter) as become:
             for other in self.others:
                 become(other)
-                follow(self.endpoint, deployment, plan)
                 rows += work(self.endpoint, speculation_of_plan(other))
         record(deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
         return rows
@@ -213,7 +211,7 @@ def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row
 def _warn_of_waiting(plan: Plan | None, concurrency: int, reporter: Reporter) -> None:
     """Say it if the engine serves fewer requests at the same time than are sent."""
     most = plan.settings.max_num_seqs if plan else None
-    if most and concurrency > most:
+    if plan and most and concurrency > (most := most * plan.settings.data_parallel_size):
         reporter.note(
             f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
         )

@@ -14,7 +14,7 @@ LARGEST_FIGURES = 16 * MIB
 
 DESCRIBING = (
     *SIZES,
-    Settings.replicas,
+    Settings.data_parallel_size,
     Settings.tensor_parallel_size,
     Settings.nodes,
     Settings.distributed_executor,

@@ -20,8 +20,8 @@ from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady
-from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of

@@ -29,13 +29,12 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.planning import plan_of
+from dflash_deploy.planning import plan_of, plan_with
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of, follow
+from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.restore import temporary_settings
-from dflash_deploy.startup.rolling import plan_with
 from dflash_deploy.tuning import choose as decide
 from dflash_deploy.tuning.choose import OFF, Model, Option, Verdict, fixed, title_of
 
@@ -242,7 +241,6 @@ def _run(tuning: Tuning, patience: float, reporter: Reporter) -> Tuned:
                 reporter.note(f"measuring: {title}")
                 one = plan_with(deployment, changes) if changes else plan
                 become(one)
-                follow(endpoint, deployment, plan)
                 rows = run_sweep(
                     endpoint, tuning.sweep, speculation_of_plan(one), show=lambda row: reporter.measured(row, title)
                 )

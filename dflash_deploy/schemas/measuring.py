@@ -23,8 +23,6 @@ class TestData(DocumentedDict):
     """Acceptance length over the workloads of the check `drafts`, in tokens per step; null if it was not measured."""
     acceptance_by_workload: dict[str, AcceptanceLength]
     """The same by workload; empty if it was not measured."""
-    acceptance_by_engine: NotRequired[dict[str, AcceptanceLength]]
-    """Acceptance length of each of several engines, by its name such as `engine 1`."""
     tokens_per_second: Rate | None
     """Tokens per second of one request, prompt included; null if it was not measured."""
 

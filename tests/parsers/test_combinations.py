@@ -79,6 +79,17 @@ def compose_refuses(directory: Path, *environments: str) -> str:
     return done.stderr or (f"ended with {done.returncode}" if done.returncode else "")
 
 
+def resolved(node: object, plan: Plan) -> object:
+    """A document with the value of each variable."""
+    if isinstance(node, dict):
+        return {name: resolved(one, plan) for name, one in node.items()}
+    if isinstance(node, list):
+        return [resolved(one, plan) for one in node]
+    if isinstance(node, str):
+        return VARIABLE.sub(lambda found: plan.values.get(found["name"]) or found["default"] or "", node)
+    return node
+
+
 def as_compose_reads(node: object, *, is_value: bool = False) -> object:
     """A document with its variables' defaults, without what Compose passes on unread: environment, labels, weights.
 

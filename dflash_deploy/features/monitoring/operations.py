@@ -23,8 +23,8 @@ from dflash_deploy.host.ask import container_engine, elsewhere, project_containe
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.operations.keys import add_key
-from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES
 from dflash_deploy.planning import plan_of
@@ -32,7 +32,7 @@ from dflash_deploy.redact import generate_key
 from dflash_deploy.runtime.compose import compose_environment, run_command
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import url_of
-from dflash_deploy.startup.members import published_of
+from dflash_deploy.startup.published import published_of
 
 FILLED = ("prometheus.yml", "limits.yaml", "blackbox/blackbox.yml")
 """Its files that differ between deployments: names with a dollar sign are filled in."""
@@ -140,7 +140,7 @@ def write_project(deployment: Deployment, plan: Plan, interval: int) -> None:
         **ports,
         "deployment": deployment.project_name,
         "interval": interval,
-        "engine": url_of(deployment, plan).removeprefix("http://"),
+        "engine": url_of(plan).removeprefix("http://"),
         "gpu": f"{HOST}:{ports['GPU_PORT']}" if gpus else "",
         "endpoint": f"{published.url}{LIVENESS}" if published else "",
         "trusted": f"ca_file: /etc/{ROOT_FILE}" if published and published.trusted else "",

@@ -17,10 +17,10 @@ from enum import Enum
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dflash_deploy.serve.gateway.asgi import LARGER, App, ErrorAnswer, Message, Receive, Scope, header_values
+from dflash_deploy.serve.gateway.asgi import LARGER, App, ErrorAnswer, Message, Receive, Scope
 from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed, unread
 from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
-from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
+from dflash_deploy.serve.gateway.keys import METRICS, Accepted
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.progress import Silence
@@ -220,7 +220,7 @@ class Metered:
         """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""
         if (wait := self._limits.admit(key, time.monotonic())) is not None:
             await read_for_proxy(scope, receive, self._most * LARGER)
-            raise _limited(key, wait, scope)
+            raise _limited(key, wait)
         try:
             request = await read(scope, receive, self._most)
             if request is not None:
@@ -235,7 +235,7 @@ class Metered:
         # more than the limit would keep others out no longer, and a client may state any number
         reserved = min(request.tokens(most), most)
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
-            raise _limited(key, wait, scope)
+            raise _limited(key, wait)
         answer.strips = asked(self._asks, scope["path"], request)
         try:
             with answer.awaited(self._silence):
@@ -264,11 +264,9 @@ class Metered:
         await self._app({**scope, "headers": kept}, unread(receive), pass_on)
 
 
-def _limited(key: Accepted, wait: int, scope: Scope) -> ErrorAnswer:
+def _limited(key: Accepted, wait: int) -> ErrorAnswer:
     said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
     again = [(b"retry-after", str(wait).encode())]
-    if header_values(scope, REPEATED.lower().encode()):
-        return ErrorAnswer(UNREPEATED, said, "rate_limit_exceeded", [*again, (LIMITED.lower().encode(), b"429")])
     return ErrorAnswer(429, said, "rate_limit_exceeded", again)
 
 

@@ -23,7 +23,7 @@ from dflash_deploy.serve.gateway.asgi import (
     is_anthropic,
     json_object,
 )
-from dflash_deploy.serve.gateway.keys import KEY_NAME, UNREPEATED
+from dflash_deploy.serve.gateway.keys import KEY_NAME
 from dflash_deploy.serve.gateway.progress import Silence
 from dflash_deploy.serve.gateway.streams import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 
@@ -39,7 +39,7 @@ _OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding",
 class Reply:
     """The answer to one HTTP request. `send` takes the engine's messages, `say` those of the gateway itself.
 
-    `strips`: what is taken out of a stream. `counts_as`: the status that counts, if it is not the one that is sent.
+    `strips`: what is taken out of a stream.
     """
 
     def __init__(self, scope: Scope, send: Send, origin: Headers, mistakes: re.Pattern[str] | None) -> None:
@@ -56,7 +56,6 @@ class Reply:
         self._silence: Silence | None = None
         self._waits = False
         self.strips = Strips.NOTHING
-        self.counts_as = ""
 
     def name_key(self, name: str) -> None:
         """Name the key of the request in a header, for the log of a proxy."""
@@ -65,7 +64,7 @@ class Reply:
     @property
     def status(self) -> str:
         """The status of HTTP; `cancelled` if the answer was cut short."""
-        return (self.counts_as or str(self._status)) if self._done else "cancelled"
+        return str(self._status) if self._done else "cancelled"
 
     def tokens(self) -> Tokens | None:
         """What the answer says it used; `None` if it says nothing."""
@@ -123,7 +122,6 @@ class Reply:
 
     async def refuse(self, refusal: ErrorAnswer) -> None:
         """Reply with an error."""
-        self.counts_as = "429" if refusal.status == UNREPEATED else ""
         await refusal.answer(self._scope, self.say)
 
     def _begin(self, message: Message) -> None:
