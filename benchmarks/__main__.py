@@ -14,7 +14,6 @@ from rich.table import Table
 
 from benchmarks import (
     attack,
-    capacity,
     command,
     downloads,
     drafter,
@@ -28,7 +27,6 @@ from benchmarks import (
     monitoring,
     monitoring_hour,
     mtp,
-    replicas,
     speed_model,
     start,
     tune,
@@ -46,7 +44,6 @@ def main() -> None:
         "mixed": lambda: attack.mixed("llamacpp"),
         "mixed-vllm": lambda: attack.mixed("vllm"),
         "speed-model": speed_model.table,
-        "capacity": lambda: table("capacity", capacity.rows(), ("measured", "predicted")),
         "command": lambda: table("command", command.rows(), ("docker", "dflash-deploy")),
         "downloads": lambda: table("downloads", downloads.rows()),
         "drafter": lambda: table("drafter", drafter.rows()),
@@ -66,9 +63,6 @@ def main() -> None:
         "monitoring-disk": monitoring.disk,
         "monitoring-hour": monitoring_hour.table,
         "mtp": mtp.table,
-        "replicas": lambda: table("replicas", replicas.rows(), ("theirs", "ours")),
-        "replicas-vllm": lambda: table("replicas-vllm", replicas.rows("vllm"), ("theirs", "ours")),
-        "replica-faults": replicas.faults,
         "start": lambda: table("start", start.rows()),
         "tune": lambda: tune.table(eager=True),
         "tune-compiled": lambda: tune.table(eager=False),

@@ -7,18 +7,21 @@ The attacks are those of tests/support/attackers.py.
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.replicas import deployed
 from dflash_deploy.deployment.directory import Deployment
 from tests.support.attacked import Endpoint, files_of, peak
 from tests.support.attackers import attacking
+from tests.support.cli import dflash
 from tests.support.honest import Told, load
 from tests.support.llamacpp_native import processes, server_of
+from tests.support.ports import free_port
 
 HONEST = 8
 QUIET, ATTACKED = 60.0, 600.0
@@ -33,9 +36,23 @@ MIXED = {"llamacpp": 100_000, "vllm": 10_000}
 """Requests of each engine."""
 
 
+@contextmanager
+def deployed(engine: str = "llamacpp") -> Iterator[Path]:
+    """A native deployment of an engine, until the block ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        told = ("--profile", "cpu", "--engine", engine, "--runtime", "native")
+        dflash("init", *told, "--port", str(free_port()), at=directory).succeeded()
+        dflash("up", at=directory).succeeded()
+        try:
+            yield directory
+        finally:
+            dflash("down", at=directory)
+
+
 def table() -> Table:
     """What eight honest clients and the processes show before the attack and under it."""
-    with deployed(1) as directory:
+    with deployed() as directory:
         endpoint, engine = endpoint_at(directory), server_of(directory)
         (gateway,) = [pid for pid, line in processes(directory).items() if " -m dflash_deploy.serve.door " in line]
 
@@ -58,7 +75,7 @@ def table() -> Table:
 def mixed(engine: str) -> Table:
     """Texts, pictures, streams, cut streams, tools and JSON at the same time, with drafts: answers that differ."""
     drawn = Table("engine", "clients", "requests", "failed", "answers that differ", title="mixed, aim: none differs")
-    with deployed(1, engine) as directory:
+    with deployed(engine) as directory:
         told = load(endpoint_at(directory), MIXED_CLIENTS, lambda told: told.asked < MIXED[engine])
     counts = (told.asked, told.failed.total(), told.changed.total())
     drawn.add_row(engine, str(MIXED_CLIENTS), *map(str, counts))

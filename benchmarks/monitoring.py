@@ -44,7 +44,6 @@ IDLE_ROUNDS = 5
 ROUND = 10
 """Seconds of a round: two readings."""
 
-REPLICAS = (1, 4, 16)
 CAPTURED = 120
 """Readings that are kept, a second apart: as many samples as a whole chunk of Prometheus has."""
 DAY = 86400
@@ -52,28 +51,23 @@ KEPT = 40
 """Days that `monitor up` keeps."""
 
 _SAMPLE = re.compile(r'\{__name__="([^"]+)"(?:, )?(.*)\} (\S+) (\d+)')
-_OF_REPLICA = re.compile(r'replica="')
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What Prometheus keeps of one engine: series with its labels, series of the deployment, and bytes of its blocks.
+    """What Prometheus keeps of one engine: its series, and bytes of its blocks.
 
     `sample` is the size of a sample, `index` that of a series in the index of a block.
     """
 
-    of_engine: int
-    of_deployment: int
+    series: int
     sample: float
     index: float
 
-    def per_day(self, replicas: int) -> float:
+    @property
+    def per_day(self) -> float:
         """Bytes per day, at the interval of `monitor up`. Prometheus merges blocks to more than a day: one index."""
-        return self.series(replicas) * (DAY / INTERVAL * self.sample + self.index)
-
-    def series(self, replicas: int) -> int:
-        """Series of that many engines."""
-        return self.of_engine * replicas + self.of_deployment
+        return self.series * (DAY / INTERVAL * self.sample + self.index)
 
 
 def rows() -> Iterator[Row]:
@@ -184,7 +178,6 @@ def disk() -> Table:
     """Prometheus' disk per day: the series of the real engine under load times the bytes that a sample takes."""
     drawn = Table(
         "engine",
-        "replicas",
         "series",
         "bytes per sample",
         "of the index",
@@ -195,10 +188,9 @@ def disk() -> Table:
     for engine in ENGINES:
         with _started(engine) as (deployment, endpoint), tempfile.TemporaryDirectory() as folder:
             stored = _stored(deployment, endpoint, Path(folder))
-        for replicas in REPLICAS:
-            day = stored.per_day(replicas)
-            cells = (f"{stored.sample:.2f}", f"{stored.index:.0f}", f"{day / 1e6:.1f}", f"{day * KEPT / 1e9:.2f}")
-            drawn.add_row(engine, str(replicas), str(stored.series(replicas)), *cells)
+        day = stored.per_day
+        cells = (f"{stored.sample:.2f}", f"{stored.index:.0f}", f"{day / 1e6:.1f}", f"{day * KEPT / 1e9:.2f}")
+        drawn.add_row(engine, str(stored.series), *cells)
     return drawn
 
 
@@ -208,8 +200,8 @@ def _stored(deployment: Deployment, endpoint: Endpoint, place: Path) -> Stored:
     with _reading(config, data), load(endpoint):
         time.sleep(CAPTURED + 5)
     dumped = checked(str(program("promtool")), "tsdb", "dump", str(data))
-    series = Counter(bool(_OF_REPLICA.search(labels)) for labels in {line.rpartition("}")[0] for line in lines(dumped)})
-    return Stored(series[True], series[False], *_sizes(lines(dumped), place))
+    series = len({line.rpartition("}")[0] for line in lines(dumped)})
+    return Stored(series, *_sizes(lines(dumped), place))
 
 
 def lines(dumped: str) -> list[str]:

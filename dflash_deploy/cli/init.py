@@ -34,7 +34,6 @@ from dflash_deploy.cli.options import (
     Profile,
     Rank,
     Recipe,
-    Replicas,
     Runtime,
     Streams,
     deployments,
@@ -89,7 +88,6 @@ def init(
     domain: Domain = None,
     node_rank: Rank = None,
     master_addr: Master = None,
-    replicas: Replicas = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
     from_: From = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
@@ -100,7 +98,6 @@ def init(
 
     On a terminal, without options, it asks at most six questions first.
     """
-    from dflash_deploy.operations.plan import replicas_asked
     from dflash_deploy.plan.result import Choice
 
     chosen = directory or _here(force=force)
@@ -122,7 +119,6 @@ def init(
         domain=domain,
         node_rank=node_rank,
         master_addr=master_addr,
-        replicas=replicas_asked(replicas),
         models_dir=models_dir,
     )
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
@@ -155,7 +151,7 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
     for check in created.lacks:
         yield f"missing  {check.saw}"
         yield f"         {check.fix}"
-    yield from (*_replicas(plan), *_faster(choice, plan), *_written(created))
+    yield from (*_copies(plan), *_faster(choice, plan), *_written(created))
     if not here:
         change = f"cd {shlex.quote(str(deployment.directory))}"
         yield f"         the current directory is not empty: {change}"
@@ -193,10 +189,10 @@ def _refuse_source(directory: Path) -> None:
         )
 
 
-def _replicas(plan: Plan) -> list[str]:
-    """The number of engines, and its reason."""
-    named = (decision for decision in plan.decisions if decision.name == Settings.replicas.name)
-    return [f"replicas {decision.value}: {decision.reason}" for decision in named if decision.value]
+def _copies(plan: Plan) -> list[str]:
+    """The number of data-parallel copies of the engine, and its reason."""
+    named = (decision for decision in plan.decisions if decision.name == Settings.data_parallel_size.name)
+    return [f"copies   {decision.value}: {decision.reason}" for decision in named if decision.value]
 
 
 def _faster(choice: Choice, plan: Plan) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Json, Profile, Replica, engines
+from dflash_deploy.cli.options import HERE, Directory, Json, Profile, engines
 from dflash_deploy.cli.planned import taken_over
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
@@ -33,7 +33,6 @@ def logs(
     tail: Annotated[
         int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines, of each process.")
     ] = None,
-    replica: Replica = None,
     bundle: Annotated[
         bool,
         typer.Option("--bundle", help="Pack log, plan, doctor, settings, versions as tar.gz (0600), without secrets."),
@@ -55,16 +54,16 @@ def logs(
     if follow:
         # Ctrl-C is how following ends
         with suppress(KeyboardInterrupt):
-            _print(directory, replica, tail, follow=True)
+            _print(directory, tail, follow=True)
     else:
-        _print(directory, replica, tail, follow=False)
+        _print(directory, tail, follow=False)
     return Report()
 
 
-def _print(directory: Path, replica: int | None, tail: int | None, *, follow: bool) -> None:
+def _print(directory: Path, tail: int | None, *, follow: bool) -> None:
     from dflash_deploy.operations.logs import log
 
-    for line in log(directory, replica=replica, tail=tail, follow=follow):
+    for line in log(directory, tail=tail, follow=follow):
         typer.echo(visible(line))
         if lost_output() is not None:
             return

@@ -228,13 +228,8 @@ Drafter = Annotated[
     typer.Option(help="Draft model of --model: OWNER/REPO, DIRECTORY, FILE.gguf, mtp (its MTP head), or off."),
 ]
 Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process on this machine.")]
-Replicas = Annotated[
-    str | None,
-    typer.Option("--replicas", help="Engines on this machine, behind one router: a number, or auto.", metavar="N|auto"),
-]
 Rank = Annotated[int | None, typer.Option(min=0, help="Rank of this machine among several; rank 0 answers requests.")]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
-Replica = Annotated[int | None, typer.Option("--replica", min=1, help="Only this one of several engines, from 1.")]
 
 
 LARGEST_PORT = 65535

@@ -25,7 +25,6 @@ from dflash_deploy.cli.options import (
     Profile,
     Rank,
     Recipe,
-    Replicas,
     Runtime,
     Streams,
     some,
@@ -76,7 +75,6 @@ def plan(
     runtime: Runtime = None,
     node_rank: Rank = None,
     master_addr: Master = None,
-    replicas: Replicas = None,
     ask_engine: AskEngine = False,
     as_: As = None,
     options: Options = None,
@@ -88,7 +86,7 @@ def plan(
     takes seconds and loads no weights; config.json and tokenizer are fetched if they are missing. Ends with 3 if it
     refuses. `--as`: the API key is a variable of your shell, and stays out of it.
     """
-    from dflash_deploy.operations.plan import engine_options, replicas_asked, written_plan
+    from dflash_deploy.operations.plan import engine_options, written_plan
     from dflash_deploy.operations.plan import plan as run_plan
     from dflash_deploy.plan.result import Choice
 
@@ -105,7 +103,6 @@ def plan(
         drafter=not no_drafter,
         node_rank=node_rank,
         master_addr=master_addr,
-        replicas=replicas_asked(replicas),
     )
     found = run_plan(directory, choice)
     note_if_new(directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Replica, Served, Url, seconds_of
+from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Served, Url, seconds_of
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
@@ -37,7 +37,6 @@ def status(
         str | None,
         typer.Option(metavar="DURATION", help="Show what happened in this time instead, such as 2h or 7d."),
     ] = None,
-    replica: Replica = None,
     url: Url = None,
     key_file: KeyFile = None,
     model: Served = "",
@@ -49,19 +48,19 @@ def status(
     from dflash_deploy.operations.status import status as run_status
 
     if url is not None:
-        if since is not None or every is not None or replica is not None:
-            raise BadInput("--url asks another endpoint", hint="leave out --since, --watch and --replica")
+        if since is not None or every is not None:
+            raise BadInput("--url asks another endpoint", hint="leave out --since and --watch")
         asked = status_url(url, key_in(key_file), model=model)
         return Report(asked.document(), tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if since is not None:
-        if every is not None or replica is not None:
-            raise BadInput("--since shows the past of the whole deployment", hint="leave out --watch and --replica")
+        if every is not None:
+            raise BadInput("--since shows the past of the deployment", hint="leave out --watch")
         past = history(directory, seconds_of("--since", since, most=LONGEST_PAST))
         return Report(past.document(), tuple(_past(past, option_of(directory))))
     if every is None:
-        found = run_status(directory, replica=replica)
+        found = run_status(directory)
         return Report(found.document(), tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
@@ -110,28 +109,10 @@ def _answers(found: EndpointStatus) -> Iterator[str]:
 
 def _shown(found: Status, there: str) -> Iterator[str]:
     """A line for each thing that is known, the state and its cause first."""
-    yield from (
-        f"{name:9} {text}" for name, text in (*_state(found, there), *_figures(found), *_members(found)) if text
-    )
-
-
-def _members(found: Status) -> Iterator[tuple[str, str]]:
-    """A line for the door, the router and each of several engines."""
-    for name, front in (("door", found.door), ("router", found.router)):
-        if front is not None:
-            problem = found.uncertified if name == "door" else ""
-            yield name, ", ".join(filter(None, (front.phase, front.identity, problem)))
-    for member in found.members:
-        answered, length = member.answered, member.answered.acceptance_length
-        parts = (
-            answered.state + (f" in {answered.seconds:.2f} s" if answered.seconds is not None else ""),
-            "gets requests" if member.routed else "gets no requests",
-            "" if member.in_flight is None else f"{member.in_flight} in progress",
-            "" if length is None else f"acceptance length {length:.2f}",
-            member.engine.identity,
-            answered.problem,
-        )
-        yield f"engine {member.number}", ", ".join(filter(None, parts))
+    lines = [*_state(found, there), *_figures(found)]
+    if found.door is not None:
+        lines.append(("door", ", ".join(filter(None, (found.door.phase, found.door.identity, found.uncertified)))))
+    yield from (f"{name:9} {text}" for name, text in lines if text)
 
 
 def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:

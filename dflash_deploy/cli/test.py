@@ -13,7 +13,6 @@ from dflash_deploy.cli.options import (
     Json,
     KeyFile,
     Only,
-    Replica,
     SameAnswers,
     SameAnswersUrl,
     Served,
@@ -44,7 +43,6 @@ Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the resta
 def test(
     directory: Directory = HERE,
     only: Only = "",
-    replica: Replica = None,
     url: Url = None,
     key_file: KeyFile = None,
     model: Served = "",
@@ -60,7 +58,7 @@ def test(
     from dflash_deploy.operations.test import test_url
 
     if soak is not None and (only or url or baseline or baseline_url):
-        raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir, --replica, --json")
+        raise BadInput("--soak is a test of its own, of a deployment", hint="use it with --dir, --json")
     _check_url(url, options=bool(model or key_file), baseline=baseline)
     names = {name for name in only.replace(",", " ").split() if name}
     reporter = terminal(results_on_stdout=not as_json)
@@ -69,14 +67,13 @@ def test(
         if soak is not None:
             from dflash_deploy.operations.soak import soak as run_soak
 
-            done = run_soak(directory, soak, replica=replica, reporter=reporter)
+            done = run_soak(directory, soak, reporter=reporter)
         elif url is not None:
             key = key_in(key_file)
             done = test_url(url, key, model=model, only=names, baseline_url=baseline_url, reporter=reporter)
         else:
             done = run_test(
                 directory,
-                replica=replica,
                 only=names,
                 baseline=baseline,
                 baseline_url=baseline_url,

@@ -17,7 +17,6 @@ from dflash_deploy.cli.options import (
     Mixture,
     Prompts,
     RepeatsForMedian,
-    Replica,
     Requests,
     Temperature,
     Thinking,
@@ -68,7 +67,6 @@ def tune(
     temperature: Temperature = 0.0,
     thinking: Thinking = False,
     dry_run: DryRun = False,
-    replica: Replica = None,
     yes: Yes = False,
     patience: Restarts = PATIENCE,
     as_json: Json = False,
@@ -80,7 +78,6 @@ def tune(
 
     experiment = plan_tuning(
         directory,
-        replica=replica,
         workloads=[name.strip() for name in workload.split(",") if name.strip()],
         prompts=prompts,
         concurrency=concurrency_of(concurrency) if concurrency else (),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience, Replica
+from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.errors import BadInput, EngineNotReady
 from dflash_deploy.serve.settings import Settings
@@ -97,11 +97,11 @@ def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
 
 
 @command(changes=True, examples=("down", "down --dir /srv/vision"))
-def down(directory: Directory = HERE, replica: Replica = None, as_json: Json = False) -> Report:
+def down(directory: Directory = HERE, as_json: Json = False) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
     from dflash_deploy.operations.down import stop
 
-    done = stop(directory, replica=replica, reporter=terminal())
+    done = stop(directory, reporter=terminal())
     said = "stopped; weights and settings stay" if done.stopped else "nothing was running"
     return Report(done, (said,))
 
@@ -125,19 +125,15 @@ def rollback(
 @command(changes=True, examples=("restart", "restart --dir /srv/vision"))
 def restart(
     directory: Directory = HERE,
-    replica: Replica = None,
     patience: Patience = PATIENCE,
     as_json: Json = False,
     json_stream: JsonStream = False,
 ) -> Report:
-    """Stop the engine and start it with the settings of .env. It restarts even if they have not changed.
-
-    Several engines restart one at a time, and the others keep answering.
-    """
+    """Stop the engine and start it with the settings of .env. It restarts even if they have not changed."""
     from dflash_deploy.operations.up import restart as run_restart
 
     reporter = terminal(json_stream=json_stream)
-    done = run_restart(directory, replica=replica, patience=patience, reporter=reporter)
+    done = run_restart(directory, patience=patience, reporter=reporter)
     data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
     shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(data, shown, failure=done.failure)
@@ -157,7 +153,7 @@ def run(
 ) -> Report:
     """Start the deployment and stay in the foreground. Its log is shown until SIGTERM or Ctrl-C stops it.
 
-    The command waits for requests in progress first, at most DRAIN_SECONDS; a second signal does not.
+    The command waits for requests in progress first, at most 45 s; a second signal does not.
     """
     if others and supervisor != "llama-swap":
         raise BadInput("only --as llama-swap takes further deployments", hint="name one with --dir")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
-from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -53,7 +52,6 @@ from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.redact import Redact, Secret
 from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.gateway.keys import LIVENESS, says_asleep
-from dflash_deploy.serve.router.values import ROUTES
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -142,10 +140,6 @@ class Connection:
     @property
     def _authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._key.reveal()}"} if self._key else {}
-
-    def move(self, url: str) -> None:
-        """Ask at another address from now on."""
-        self.url = self._client.base_url = self._keyless.base_url = url.rstrip("/")
 
     def close(self) -> None:
         """Close all connections."""
@@ -397,47 +391,22 @@ def served_names(endpoint: Endpoint, *, hint: str, redact: Redact) -> list[str]:
     return names
 
 
-class SharedEndpoint(Endpoint):
-    """An endpoint that shares its requests out to `engines`, and publishes no metrics itself."""
+class PublishedEndpoint(Endpoint):
+    """An endpoint under a domain, which publishes no metrics: those are asked of the engine behind it."""
 
-    def __init__(
-        self, url: str, key: Secret, model: str, engines: Sequence[Endpoint], *, root: Path | None = None
-    ) -> None:
+    def __init__(self, url: str, key: Secret, model: str, engine: Endpoint, *, root: Path | None = None) -> None:
         super().__init__(url, key, model, root=root)
-        self._engines = engines
+        self._engine = engine
 
     def close(self) -> None:
-        """Close all connections, also those to the engines."""
-        for engine in self._engines:
-            engine.close()
+        """Close all connections, also those to the engine."""
+        self._engine.close()
         super().close()
 
     def paths(self) -> list[str]:
-        """Return the paths in the descriptions of all engines, and those of the router."""
-        return sorted({*ROUTES, *(path for engine in self._engines for path in engine.paths())})
+        """Return the paths in the description of the engine."""
+        return self._engine.paths()
 
     def metrics(self) -> Metrics:
-        """Return the counters of all engines added up. Raises EndpointError if one does not answer."""
-        return added([engine.metrics() for engine in self._engines])
-
-
-def added(readings: Sequence[Metrics]) -> Metrics:
-    """The readings of several engines of one kind as those of one."""
-    caches = [reading.cache for reading in readings if reading.cache is not None]
-    hits = [reading.cached_tokens for reading in readings if reading.cached_tokens is not None]
-    positions = zip_longest(*(reading.drafts.accepted_by_position for reading in readings), fillvalue=0)
-    return Metrics(
-        readings[0].engine,
-        SpecCounters(
-            sum(reading.drafts.drafts for reading in readings),
-            sum(reading.drafts.draft_tokens for reading in readings),
-            sum(reading.drafts.accepted_tokens for reading in readings),
-            tuple(sum(counts) for counts in positions),
-        ),
-        sum(reading.generated_tokens for reading in readings),
-        sum(reading.running for reading in readings),
-        sum(reading.waiting for reading in readings),
-        # the fullest
-        max(caches, default=None),
-        sum(hits) if hits else None,
-    )
+        """Return the counters of the engine. Raises EndpointError."""
+        return self._engine.metrics()

@@ -12,7 +12,7 @@ vLLM's names for drafts.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -120,21 +120,6 @@ def read_key_usage(exposition: str) -> list[KeyUsage]:
             found[name].name = name
             _add(found[name], sample.name, sample.labels, int(sample.value))
     return [found[name] for name in sorted(found)]
-
-
-def added_up(usage: Iterable[KeyUsage]) -> list[KeyUsage]:
-    """What each key used on several engines together, by name."""
-    sums: dict[str, KeyUsage] = {}
-    for used in usage:
-        total = sums.setdefault(used.name, KeyUsage(used.name))
-        for status, count in used.requests.items():
-            total.requests[status] = total.requests.get(status, 0) + count
-        total.prompt_tokens += used.prompt_tokens
-        total.generation_tokens += used.generation_tokens
-        total.in_flight += used.in_flight
-    for total in sums.values():
-        total.requests = dict(sorted(total.requests.items()))
-    return [sums[name] for name in sorted(sums)]
 
 
 def _add(used: KeyUsage, counter: str, labels: Mapping[str, str], count: int) -> None:

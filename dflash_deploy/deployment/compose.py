@@ -1,27 +1,21 @@
 """`compose.yaml` and the images' build context, from the fragments in compose/ and a plan.
 
-The services are one engine, or several behind a router in a network of their own. The build context in `.dflash/build/`
-has the files that the Dockerfiles of the images copy. An exported folder, which the user keeps, is written again only
-if none of its files was edited.
+The services are the engine, and under a domain the door. The build context in `.dflash/build/` has the files that the
+Dockerfiles of the images copy.
 """
 
 from __future__ import annotations
 
-import copy
 import filecmp
 import hashlib
 import hmac
-import json
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -34,275 +28,45 @@ from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import (
     PRIVATE,
     PUBLIC,
-    STATE,
-    not_written,
-    remove_leftovers,
     write_atomically,
     write_if_changed,
 )
 from dflash_deploy.deployment.front import (
     DOOR,
-    ROUTER,
     SERVICE,
     door_files,
-    engine_service,
-    make_router_keys,
-    router_keys,
     write_door,
 )
 from dflash_deploy.deployment.keys import remove_keys, write_keys
 from dflash_deploy.deployment.upgrading import planned_settings, remember_planned
-from dflash_deploy.errors import BadInput, FileMissing, FileRefused
-from dflash_deploy.host.gpu import VISIBLE, threads_here
-from dflash_deploy.intake.documents import ExportRecord, parse_document, read_state_text
-from dflash_deploy.intake.files import MIB, read_bytes, read_text, shown
-from dflash_deploy.intake.parse import Invalid, parse_packaged_yaml, parse_yaml
-from dflash_deploy.plan.replicas import IN_ORDER, gpus_of_member, member_of
+from dflash_deploy.host.gpu import IN_ORDER, VISIBLE
+from dflash_deploy.intake.documents import read_state_text
+from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret, generate_key
-from dflash_deploy.serve.gateway.health import MEMORY_FILE
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
-ENGINES_NETWORK = "engines"
-"""The network of several engines, in which only their router and their door are too."""
-
-FINGERPRINT = "dev.dflash.settings-hash"
-"""The label with a hash of everything that a container is created with."""
-
-DOOR_LABEL, ROUTER_LABEL, REPLICA_LABEL = "dev.dflash.door", "dev.dflash.router-keys", "dev.dflash.replica"
-"""The labels with a hash of the door's files and of the router's keys, and the number of one of several engines."""
+DOOR_LABEL = "dev.dflash.door"
+"""The label with a hash of the door's files."""
 
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
 """A variable as the fragments of compose/ have them."""
 
-_ANY_VARIABLE = re.compile(r"\$\{?(?P<name>\w+)")
-"""A variable in any notation of Compose: a user writes the override."""
 
-
-def member_plans(plan: Plan) -> tuple[Plan, ...]:
-    """The plan of each of several engines on this machine, in order; empty if there is only one."""
-    numbers = range(1, plan.settings.replicas + 1) if plan.settings.several_engines else ()
-    return tuple(member_plan(plan, number) for number in numbers)
-
-
-def member_plan(plan: Plan, number: int) -> Plan:
-    """The plan of one of several engines on this machine, counted from 1."""
-    return member_of(plan, number, () if plan.profile.match.gpus else threads_here())
-
-
-def shared_out(document: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """Return the Compose file of a single engine as that of several: a service for each, and only the door published.
-
-    `document` has the services of one engine, of the router and of the door.
-    """
-    services = dict(document["services"])
-    single, router, door = (services.pop(name) for name in (SERVICE, ROUTER, DOOR))
-    engines = {
-        engine_service(number): _engine(single, plan, member, number)
-        for number, member in enumerate(member_plans(plan), start=1)
-    }
-    # the router's service builds the image of both
-    del door["build"]
-    return {**document, "services": {**engines, ROUTER: router, DOOR: door, **services}}
-
-
-def with_fronts(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
-    """Give the door and the router their image, the engine's user, and a label that changes with the door's files.
-
-    `document` has the services of one engine, beside those that it has of the two.
-    """
-    single = document["services"][SERVICE]
-    for name in {ROUTER, DOOR} & document["services"].keys():
-        service = document["services"][name]
+def with_door(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
+    """Give the door its image, the engine's user, and a label that changes with the door's files."""
+    service = document["services"].get(DOOR)
+    if service is not None:
+        single = document["services"][SERVICE]
         service["build"]["context"] = single["build"]["context"]
-        service["image"] = f"dflash-deploy/router:{__version__}-{build_digest(ROUTER)}"
+        service["image"] = f"dflash-deploy/door:{__version__}-{build_digest(DOOR)}"
         service["user"] = single["user"]
-        service["labels"] = {"dev.dflash.version": __version__}
-        if name == DOOR:
-            # Caddy reads its files only when it starts: a changed label creates the container again
-            text = "".join(door_files(deployment, settings).values())
-            service["labels"][DOOR_LABEL] = hashlib.sha256(text.encode()).hexdigest()
+        # Caddy reads its files only when it starts: a changed label creates the container again
+        text = "".join(door_files(deployment, settings).values())
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        service["labels"] = {"dev.dflash.version": __version__, DOOR_LABEL: digest}
     return document
-
-
-def _engine(single: Mapping[str, Any], plan: Plan, member: Plan, number: int) -> dict[str, Any]:
-    """One of several engines: with its share of the machine, in the private network, and not published."""
-    service = copy.deepcopy(dict(single))
-    service.pop("ports", None)
-    service["networks"] = [ENGINES_NETWORK]
-    environment = service["environment"]
-    environment[MEMORY_FILE] = f"/cache/dflash-health-{number}.json"
-    service["labels"] = {**service["labels"], REPLICA_LABEL: str(number)}
-    if gpus := gpus_of_member(plan, number):
-        environment["NVIDIA_VISIBLE_DEVICES"] = ",".join(gpus)
-        for name in (VISIBLE, IN_ORDER):
-            # the container has only these GPUs, and counts them from 0
-            environment.pop(name, None)
-        for device in service["deploy"]["resources"]["reservations"]["devices"]:
-            device.pop("count", None)
-            device["device_ids"] = list(gpus)
-    if cores := member.values.get(Settings.dflash_cores.name):
-        environment[Settings.dflash_cores.name] = service["cpuset"] = cores
-    return service
-
-
-def with_fingerprints(document: dict[str, Any], deployment: Deployment) -> dict[str, Any]:
-    """Label each of several engines with a hash of its service, of the user's override, and of the values of both.
-
-    Raises FileRefused if the override cannot be read.
-    """
-    # Compose merges it into the services; a directory of this name is not passed to Compose either
-    override = read_text(deployment.override_file) if deployment.override_file.is_file() else ""
-    for name, service in document["services"].items():
-        if name.startswith(f"{SERVICE}-"):
-            service["labels"][FINGERPRINT] = _fingerprint(service, override, deployment.values)
-    return document
-
-
-def rendered_fingerprint(deployment: Deployment, service: str) -> str:
-    """The hash of a service in `compose.yaml`; empty if the file is missing or damaged, or has no such service."""
-    try:
-        document = parse_yaml(read_text(deployment.compose_file))
-        return str(document["services"][service]["labels"][FINGERPRINT])
-    except (FileRefused, Invalid, KeyError, TypeError):
-        return ""
-
-
-def _fingerprint(service: Mapping[str, Any], override: str, values: Mapping[str, str]) -> str:
-    text = yaml.safe_dump(dict(service)) + override
-    used = ((name, values.get(name, "")) for name in sorted(set(_names(text))))
-    return hashlib.sha256(repr((text, *used)).encode()).hexdigest()[:12]
-
-
-def _names(text: str) -> Iterator[str]:
-    return (found["name"] for found in _ANY_VARIABLE.finditer(text))
-
-
-RECORD = ".dflash-export.json"
-"""The file with the digests of what was written, so that edited files and those of others are known."""
-
-NO_FILES: Mapping[str, list[str]] = {}
-
-ADDITIONS = {
-    "kubernetes": "an overlay",
-    "compose": "compose.override.yaml",
-}
-"""The forms of an export, and where a person's changes to it belong."""
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a folder comes from: a deployment, and the form of the export."""
-
-    deployment: str
-    form: str = "kubernetes"
-
-
-def write_folder(out: Path, origin: Origin, texts: Mapping[str, str]) -> None:
-    """Write a folder's files, and remove those of its last export that it no longer has.
-
-    Raises BadInput, and writes nothing, if the folder has the export of another deployment or by another command, has
-    files of a person instead of an export, or if one of its files was edited; PreflightRefused if the disk is full.
-    """
-    # of an export that was killed: without a record, its temporary file would be taken for a person's
-    remove_leftovers(out, RECORD)
-    record = _read_record(out, origin)
-    before = record.files if record else NO_FILES
-    present = {name: _digest_at(out / name) for name in {*texts, *before}}
-    for name, text in texts.items():
-        digest = present[name]
-        if digest is not None and digest not in (*before.get(name, ()), _digest(text.encode())):
-            raise BadInput(
-                f"{shown(out / name)} was edited, or written by someone else",
-                hint=f"move your changes to {ADDITIONS[origin.form]} and remove the file, or choose another directory "
-                "with --out",
-            )
-    after = {name: [_digest(text.encode())] for name, text in texts.items()}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        # first with the digests of both exports: a command that is killed is repeated, and finds its own files
-        _record(out, origin, {name: [*before.get(name, ()), *after.get(name, ())] for name in {*before, *after}})
-        for name, text in texts.items():
-            place = out / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(place.parent, place.name)
-            write_atomically(place, text, mode=PUBLIC)
-        for name in before.keys() - texts.keys():
-            # an edited one is a person's now
-            if present[name] in before[name]:
-                (out / name).unlink()
-        _record(out, origin, after)
-    except OSError as problem:
-        raise not_written(out, problem) from None
-
-
-def _read_record(out: Path, origin: Origin) -> ExportRecord | None:
-    """What the last export into the folder wrote; `None` for a new or an empty folder.
-
-    Raises BadInput if the folder is a deployment's, has the export of another deployment or command, or files
-    and no export.
-    """
-    if STATE in out.absolute().parts:
-        raise BadInput(f"{shown(out)} is a directory of a deployment", hint="choose another directory with --out")
-    try:
-        record = parse_document(read_bytes(out / RECORD, limit=MIB), ExportRecord, limit=MIB)
-    except FileMissing:
-        if _has_files(out):
-            raise BadInput(
-                f"{shown(out)} has files that this command did not write",
-                hint="choose a new or an empty directory with --out",
-            ) from None
-        return None
-    except Invalid as problem:
-        raise BadInput(
-            f"{shown(out / RECORD)} {problem}", hint="choose a new directory with --out: this one may have edited files"
-        ) from None
-    _check_origin(out, record, origin)
-    return record
-
-
-def _check_origin(out: Path, record: ExportRecord, origin: Origin) -> None:
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in record.files):
-        raise BadInput(
-            f"{shown(out / RECORD)} names files outside of its folder", hint="choose a new directory with --out"
-        )
-    if record.form != origin.form:
-        raise BadInput(f"{shown(out)} has an export for {record.form}", hint="choose another directory with --out")
-    if record.deployment != origin.deployment:
-        raise BadInput(
-            f"{shown(out)} has the export of another deployment: {shown(Path(record.deployment))}",
-            hint="choose another directory with --out",
-        )
-
-
-def _has_files(out: Path) -> bool:
-    try:
-        return any(out.iterdir())
-    except FileNotFoundError:
-        return False
-    except OSError as problem:
-        raise not_written(out, problem) from None
-
-
-def _digest_at(path: Path) -> str | None:
-    """The digest of a file; `None` if it is missing, empty if it is not a file of this kind."""
-    try:
-        return _digest(read_bytes(path, limit=MIB))
-    except FileMissing:
-        # a link to a missing file is something that a person made
-        return "" if path.is_symlink() else None
-    except FileRefused:
-        return ""
-
-
-def _digest(content: bytes) -> str:
-    return sha256(content).hexdigest()
-
-
-def _record(out: Path, origin: Origin, files: Mapping[str, list[str]]) -> None:
-    document = {"schema": 1, **asdict(origin), "files": dict(sorted(files.items()))}
-    write_atomically(out / RECORD, json.dumps(document, indent=2) + "\n", mode=PUBLIC)
 
 
 NAME = "build"
@@ -365,9 +129,8 @@ _ONLY_HERE = (ALL_GPUS, VISIBLE, IN_ORDER)
 
 HEADER = """\
 # Generated by dflash-deploy {version} from .env; `up` overwrites it: put additions into compose.override.yaml.
-# Profile {profile}, pair {pair}, engine {engine}."""
-HEADER_SINGLE = " `docker compose up -d` works here without dflash-deploy.\n"
-HEADER_SEVERAL = " dflash-deploy tells the router which engines it has.\n"
+# Profile {profile}, pair {pair}, engine {engine}. `docker compose up -d` works here without dflash-deploy.
+"""
 
 
 def create(deployment: Deployment, plan: Plan) -> None:
@@ -401,57 +164,25 @@ def create(deployment: Deployment, plan: Plan) -> None:
         raise
 
 
-def render(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> bool:
-    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed.
-
-    `apart` has other plans of the deployment, for some of several engines by number.
-    """
-    state = deployment.make_state()
-    if plan.settings.several_engines:
-        # the engines accept one of them
-        make_router_keys(deployment)
-    has_door = _has_door(plan)
-    if has_door and plan.runtime == "compose":
+def render(deployment: Deployment, plan: Plan) -> bool:
+    """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
+    state, published = deployment.make_state(), plan.settings.published
+    if published and plan.runtime == "compose":
         write_door(deployment, plan.settings)
     write_keys(deployment)
-    stage_build_context(state, (plan.engine.engine, *((ROUTER,) if has_door else ())))
+    stage_build_context(state, (plan.engine.engine, *((DOOR,) if published else ())))
     if not _salt(deployment):
         write_atomically(state / SALT, generate_key().reveal(), mode=PRIVATE)
-    changed = write_if_changed(deployment.compose_file, compose_text(deployment, plan, apart), mode=PUBLIC)
+    changed = write_if_changed(deployment.compose_file, compose_text(deployment, plan), mode=PUBLIC)
     deployment.keep_project_name()
     return changed
 
 
-def compose_text(deployment: Deployment, plan: Plan, apart: Mapping[int, Plan] = MappingProxyType({})) -> str:
-    """Return the merged Compose file. Settings stay variables; it contains no secrets. `apart` is as for `render`."""
-    document = _document(deployment, plan)
-    for number, other in apart.items():
-        name = engine_service(number)
-        document["services"][name] = _document(deployment, other)["services"][name]
-    several = plan.settings.several_engines
-    if several:
-        document = with_fingerprints(document, deployment)
-    header = (HEADER + (HEADER_SEVERAL if several else HEADER_SINGLE)).format(
-        version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name
-    )
+def compose_text(deployment: Deployment, plan: Plan) -> str:
+    """Return the merged Compose file. Settings stay variables; it contains no secrets."""
+    document = _filled(_with_variables(deployment, plan), deployment, plan)
+    header = HEADER.format(version=__version__, profile=plan.profile.name, pair=plan.pair.name, engine=plan.engine.name)
     return header + yaml.safe_dump(document, sort_keys=False, width=120)
-
-
-def _document(deployment: Deployment, plan: Plan) -> dict[str, Any]:
-    """The Compose file of a plan, without the fingerprints of several engines."""
-    filled: dict[str, Any] = _filled(_with_variables(deployment, plan), deployment, plan)
-    return filled
-
-
-def resolved_document(deployment: Deployment, plan: Plan, kept: Collection[str]) -> dict[str, Any]:
-    """The Compose file of a plan with the value of each variable, except those of `kept`, which stay variables."""
-
-    def value(found: re.Match[str]) -> str:
-        # Compose expands a single $
-        return found[0] if found["name"] in kept else _expanded(found, plan).replace("$", "$$")
-
-    resolved: dict[str, Any] = _mapped(_with_variables(deployment, plan), lambda text: VARIABLE.sub(value, text))
-    return resolved
 
 
 def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
@@ -475,12 +206,7 @@ def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     if not plan.settings.answers_requests:
         service["healthcheck"] = {"disable": True}
     document["secrets"]["dotenv"]["file"] = "./.env"
-    document = with_fronts(document, deployment, plan.settings)
-    several = plan.settings.several_engines
-    if several and (keys := router_keys(deployment)):
-        # the router reads its keys only when it starts
-        document["services"][ROUTER]["labels"][ROUTER_LABEL] = _salted(deployment, keys.admin, keys.probe)
-    return shared_out(document, plan) if several else document
+    return with_door(document, deployment, plan.settings)
 
 
 def environment_of(plan: Plan) -> dict[str, str]:
@@ -499,10 +225,6 @@ def environment_of(plan: Plan) -> dict[str, str]:
 
 def _expanded(variable: re.Match[str], plan: Plan) -> str:
     return plan.values.get(variable["name"]) or variable["default"] or ""
-
-
-def _has_door(plan: Plan) -> bool:
-    return plan.settings.several_engines or plan.settings.published
 
 
 def _filled(node: Any, deployment: Deployment, plan: Plan) -> Any:
@@ -539,11 +261,9 @@ def _fragments(plan: Plan) -> list[str]:
         names.append("drafter")
     elif plan.uses_mtp_head:
         names.append("mtp")
-    if _has_door(plan):
-        names.append("door")
-    names.append("nodes" if plan.settings.several_machines else "several" if plan.settings.several_engines else "port")
+    names.append("nodes" if plan.settings.several_machines else "port")
     if plan.settings.published:
-        names.append("domain")
+        names += ["door", "domain"]
     names.append("cpu" if plan.engine.cpu else "nvidia")
     return [f"{name}.yaml" for name in names]
 
@@ -576,13 +296,11 @@ def _owner(deployment: Deployment) -> str:
 
 
 def _secrets_hash(deployment: Deployment) -> str:
-    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again."""
-    return _salted(deployment, *(value for _, value in deployment.secrets_of_a_start))
+    """Return a fingerprint of the secrets that a start needs: a running gateway reads the further keys again.
 
-
-def _salted(deployment: Deployment, *secrets: str) -> str:
-    """Return a fingerprint of secrets. Others can read it, and without the salt they could try keys with it."""
-    text = "\n".join(secrets)
+    Others can read it, and without the salt they could try keys with it.
+    """
+    text = "\n".join(value for _, value in deployment.secrets_of_a_start)
     return hmac.digest(_salt(deployment).encode(), text.encode(), "sha256").hex()[:12]
 
 

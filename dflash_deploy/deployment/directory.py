@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -197,27 +197,16 @@ class Deployment(DeploymentPlaces):
     """A deployment directory. `values` and `secrets` read `.env` once per command.
 
     `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
-    that `.env` will have. `member` is one of several engines, counted from 1; `None` for the only engine, and for the
-    whole of several.
+    that `.env` will have.
     """
 
     settings: Path | None = None
     text: str | None = None
-    member: int | None = None
 
     @property
     def settings_file(self) -> Path:
         """The file with the settings."""
         return self.settings or self.env_file
-
-    @property
-    def engine_state(self) -> Path:
-        """The directory with the log and the run state of the engine: `.dflash/` if there is only one."""
-        return self.state if self.member is None else self.state / "replicas" / str(self.member)
-
-    def replica(self, number: int) -> Deployment:
-        """Return this deployment as one of its engines, counted from 1."""
-        return replace(self, member=number)
 
     def is_private(self) -> bool:
         """Return whether only its owner can read `.env`."""

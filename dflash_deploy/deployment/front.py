@@ -1,11 +1,10 @@
-"""Files for the containers of door and router, and the names and ports of the services in `compose.yaml`.
+"""Files for the door's container, and the names and ports of the services in `compose.yaml`.
 
-A container reads its files as the owner of `.env`, each in a private directory of `.dflash/`. If the deployment belongs
-to another user, root writes into directories that this user can replace by links at any moment. So each directory is
+The container reads its files as the owner of `.env`, in a private directory of `.dflash/`. If the deployment belongs to
+another user, root writes into directories that this user can replace by links at any moment. So each directory is
 opened first, and everything happens inside of what was opened.
 
-`.dflash/door/` has the files that the door's container reads, and the certificates that it writes. `.dflash/router/`
-has the engines that the router sends to, their state as the router reports it, and the router's own two keys.
+`.dflash/door/` has the files that the door's container reads, and the certificates that it writes.
 """
 
 from __future__ import annotations
@@ -13,10 +12,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,21 +23,6 @@ from dflash_deploy.deployment.files import PRIVATE, write_if_changed
 from dflash_deploy.door.site import Authority, Plain, published_site
 from dflash_deploy.errors import BadInput, FileRefused
 from dflash_deploy.intake.files import MIB, read_text
-from dflash_deploy.redact import generate_key
-from dflash_deploy.serve.router.files import (
-    KEYS,
-    MANIFEST,
-    SEEN,
-    RoutedEngine,
-    RouterKeys,
-    SeenWorker,
-    keys_document_of,
-    manifest_of,
-    read_keys,
-    read_manifest,
-    read_seen,
-)
-from dflash_deploy.serve.router.metrics import guarded_port
 
 if TYPE_CHECKING:
     from dflash_deploy.door.caddyfile import Door
@@ -136,34 +119,20 @@ def _inner(name: str, parent: int, directory: Path) -> int:
         raise
 
 
-SERVICE, ROUTER, DOOR = "engine", "router", "door"
-"""The service of a single engine, which is also the beginning of the names of several; their router; the door."""
+SERVICE, DOOR = "engine", "door"
+"""The services of the engine and of the door."""
 
 INNER_PORT = 8000
-"""The port of engines, router and door in their containers; the files of compose/ set it."""
+"""The port of engine and door in their containers; the files of compose/ set it."""
 
 INNER_HTTP_PORT, INNER_HTTPS_PORT = 8080, 8443
 """The ports of a domain in the door's container; compose/domain.yaml maps those of the machine to them."""
-
-
-def service_of(deployment: Deployment) -> str:
-    """The service of a deployment's engine; of one of several if `deployment` is one of them."""
-    return SERVICE if deployment.member is None else engine_service(deployment.member)
-
-
-def engine_service(number: int) -> str:
-    """The service of one of several engines, counted from 1."""
-    return f"{SERVICE}-{number}"
-
 
 CADDYFILE, ROOT = "Caddyfile", "acme-root.crt"
 """The files that the container reads."""
 
 INSIDE, CERTIFICATES = "/run/dflash/door", "/run/dflash/certificates"
 """Where the container has them, and where it keeps certificates; compose/door.yaml and domain.yaml mount both."""
-
-_NONE = "/tmp/caddy"  # noqa: S108 - in the container, whose /tmp is its own
-"""Where it would keep certificates without a domain."""
 
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
@@ -178,41 +147,32 @@ def storage_of(deployment: Deployment) -> Path:
     return door_directory(deployment) / "data"
 
 
-def door_files(deployment: Deployment, settings: Settings, *, exported: bool = False) -> dict[str, str]:
-    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority.
-
-    `exported`: for a folder without the file of keys with which the router guards its metrics.
-    """
+def door_files(deployment: Deployment, settings: Settings) -> dict[str, str]:
+    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority."""
     from dflash_deploy.door.caddyfile import caddyfile  # noqa: PLC0415 - needed behind a door only
 
-    door = door_of(settings)
-    files = {CADDYFILE: caddyfile(replace(door, router_metrics="") if exported else door)}
-    if settings.published and settings.dflash_acme_root:
+    files = {CADDYFILE: caddyfile(door_of(settings))}
+    if settings.dflash_acme_root:
         files[ROOT] = certificates_in(deployment.path(settings.dflash_acme_root))
     return files
 
 
 def door_of(settings: Settings) -> Door:
-    """What the door publishes of its container: several engines with their router, or one engine under a domain."""
+    """What the door publishes of its container: the engine under a domain."""
     from dflash_deploy.door.caddyfile import Door  # noqa: PLC0415 - needed behind a door only
 
-    several, site = settings.several_engines, published_site(settings)
-    # in the container; several.yaml has the address on the machine, and one engine has its own there
-    plain = Plain("0.0.0.0", INNER_PORT)  # noqa: S104
-    numbers = range(1, settings.replicas + 1)
-    here = tuple(f"{name}:{INNER_PORT}" for name in (map(engine_service, numbers) if several else (SERVICE,)))
+    site = published_site(settings)
+    assert site is not None  # noqa: S101 - a door is started under a domain only
     return Door(
-        site or plain,
-        (*here, *settings.router_engines),
-        CERTIFICATES if site else _NONE,
+        site,
+        f"{SERVICE}:{INNER_PORT}",
+        CERTIFICATES,
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, f"{INSIDE}/{ROOT}" if settings.dflash_acme_root else ""),
         origins=settings.allowed_origins,
-        router=f"{ROUTER}:{INNER_PORT}" if several else "",
-        local=plain if site else None,
-        measured=several,
-        router_metrics=f"{ROUTER}:{guarded_port(INNER_PORT)}" if several else "",
-        inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT) if site else None,
+        # in the container, whose health check asks there
+        local=Plain("0.0.0.0", INNER_PORT),  # noqa: S104
+        inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT),
     )
 
 
@@ -236,73 +196,3 @@ def certificates_in(file: Path) -> str:
     except FileRefused:
         return ""
     return "".join(f"{found[0]}\n" for found in _CERTIFICATE.finditer(text))
-
-
-RETIRING = "retiring"
-"""The file with the digest of the API key that is being replaced; engines accept it until the last has restarted."""
-
-
-def router_directory(deployment: Deployment) -> Path:
-    """The directory that the launcher and the router share."""
-    return deployment.state / "router"
-
-
-def router_keys(deployment: Deployment) -> RouterKeys | None:
-    """The router's keys; `None` if they are missing or damaged."""
-    try:
-        return read_keys(router_directory(deployment) / KEYS)
-    except (OSError, ValueError):
-        return None
-
-
-def make_router_keys(deployment: Deployment) -> RouterKeys:
-    """The router's keys, made if there are none. They are random, and no client has them."""
-    keys = router_keys(deployment) or RouterKeys(generate_key().reveal(), generate_key().reveal())
-    # the owner of .env may have changed
-    _write(deployment, KEYS, keys_document_of(keys))
-    return keys
-
-
-def write_workers(deployment: Deployment, workers: Iterable[RoutedEngine]) -> bool:
-    """Write the engines that the router shall send to, by rename; return whether they changed."""
-    return _write(deployment, MANIFEST, manifest_of(workers))
-
-
-def written_workers(deployment: Deployment) -> tuple[RoutedEngine, ...]:
-    """The engines that the router shall send to; none if the list is missing or damaged."""
-    try:
-        return read_manifest(router_directory(deployment) / MANIFEST)
-    except (OSError, ValueError):
-        return ()
-
-
-def seen_workers(deployment: Deployment) -> tuple[float, tuple[SeenWorker, ...]] | None:
-    """What the router said last of its engines, and when in seconds since the epoch; `None` if it said nothing yet."""
-    try:
-        return read_seen(router_directory(deployment) / SEEN)
-    except (OSError, ValueError):
-        return None
-
-
-def retire_key(deployment: Deployment) -> None:
-    """Let the engines accept the present API key beside the next one, until `forget_retired_key`."""
-    _write(deployment, RETIRING, sha256(deployment.key.reveal().encode()).hexdigest())
-
-
-def retired_key(deployment: Deployment) -> bytes | None:
-    """The SHA-256 of the API key that is being replaced; `None` if none is."""
-    try:
-        digest = bytes.fromhex(read_text(router_directory(deployment) / RETIRING, limit=sha256().digest_size * 2))
-    except (FileRefused, ValueError):
-        return None
-    return digest if len(digest) == sha256().digest_size else None
-
-
-def forget_retired_key(deployment: Deployment) -> None:
-    """Accept the replaced API key no longer; the engines notice once the file of keys is written again."""
-    (router_directory(deployment) / RETIRING).unlink(missing_ok=True)
-
-
-def _write(deployment: Deployment, name: str, text: str) -> bool:
-    """Write a file for the router."""
-    return write_owned(deployment, router_directory(deployment) / name, text)

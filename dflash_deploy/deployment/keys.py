@@ -7,16 +7,12 @@ the replaced one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.front import retired_key, router_keys, write_owned
-from dflash_deploy.redact import Secret
-from dflash_deploy.serve.api_keys import OWNER, ApiKey
+from dflash_deploy.deployment.front import write_owned
 from dflash_deploy.serve.gateway.keys import document_of
-from dflash_deploy.serve.router.files import PROBE_NAME
 
 KEYS_FILE = "keys.json"
 
@@ -31,30 +27,12 @@ def limits_directory(deployment: Deployment) -> Path:
     return deployment.state / "limits"
 
 
-def write_keys(deployment: Deployment, *, coming: Secret | None = None) -> bool:
+def write_keys(deployment: Deployment) -> bool:
     """Write the keys of DFLASH_API_KEYS for the gateway; return whether they changed.
 
-    The file belongs to the owner of `.env`, as whom the container runs. `coming` is the owner's next key, which
-    several engines accept already. Raises SettingsRefused for an invalid entry.
+    The file belongs to the owner of `.env`, as whom the container runs. Raises SettingsRefused for an invalid entry.
     """
-    known = (*deployment.further_keys, *_of_several_engines(deployment, coming))
-    text = document_of(known, retired_key(deployment))
-    return write_owned(deployment, keys_file(deployment), text)
-
-
-def _of_several_engines(deployment: Deployment, coming: Secret | None) -> Iterator[ApiKey]:
-    """The keys that several engines accept beside those of clients.
-
-    The router's opens GET /metrics. The owner's is known to each engine since its start, and is here for the time
-    in which it is replaced: engines that have not restarted yet accept the new one too.
-    """
-    router = router_keys(deployment)
-    if router is not None:
-        yield ApiKey(PROBE_NAME, router.probe, "metrics")
-        if deployment.key_is_sound:
-            yield ApiKey(OWNER, deployment.key.reveal())
-        if coming is not None:
-            yield ApiKey(OWNER, coming.reveal())
+    return write_owned(deployment, keys_file(deployment), document_of(deployment.further_keys))
 
 
 def remove_keys(deployment: Deployment) -> None:

@@ -63,15 +63,10 @@ def locked(directory: Path, command: str, *, check: bool = True) -> Iterator[Dep
 def _tidy(deployment: Deployment) -> None:
     """Remove what killed commands left: no other command writes now. The supervisor of an engine locks its files."""
     remove_leftovers(deployment.directory, *map(glob.escape, OWN))
-    for state in (deployment.state, *_states_below(deployment.state)):
+    for state in (deployment.state, deployment.state / "door"):
         remove_leftovers(state, "*")
     remove_leftovers(keys_file(deployment).parent, keys_file(deployment).name)
     remove_unused_contexts(deployment.state)
-
-
-def _states_below(state: Path) -> list[Path]:
-    """The state directories of what runs beside a single engine: further engines, a router, a door."""
-    return [state / "router", state / "door", *state.glob("replicas/[0-9]*")]
 
 
 def _holder(file: io.FileIO) -> str:

@@ -1,1 +1,1 @@
-"""The published door: Caddy with TLS in front of the engine's gateway, or of a router. It knows no key."""
+"""The published door: Caddy with TLS in front of the engine's gateway. It knows no key."""

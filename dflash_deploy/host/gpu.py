@@ -1,8 +1,7 @@
-"""The GPUs, processor threads and memory of this machine, and the processes that use them.
+"""The GPUs and memory of this machine, and the processes that use them.
 
 GPUs and the processes that use their memory are read with nvidia-smi, in old and new versions; a process is shown with
-its container. Threads are the ones that this process may use, with their cores and NUMA nodes. Memory is as the kernel
-reports it.
+its container. Memory is as the kernel reports it.
 """
 
 from __future__ import annotations
@@ -118,7 +117,8 @@ def _problem(answer: CommandOutput, rows: tuple[Mapping[str, str], ...], timeout
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+"""The variables that name an engine's GPUs, by the numbers of nvidia-smi."""
 
 _LISTED = re.compile(r"^GPU (\d+):|^\s+MIG (\S*?(\d+)gb\S*)\s+Device\s+\d+: \(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
 """The lines of `nvidia-smi -L`: a GPU, and a slice of it with the GB of its memory in its name (NVIDIA MIG User Guide,
@@ -272,50 +272,6 @@ def container_of(pid: int, *, proc: Path = Path("/proc")) -> str:
 
 def _placed(process: GpuProcess, identity: str, names: dict[str, str]) -> GpuProcess:
     return replace(process, container=names.get(identity, identity[:12]))
-
-
-CPUS, NODES = Path("/sys/devices/system/cpu"), Path("/sys/devices/system/node")
-
-
-@dataclass(frozen=True, order=True)
-class Thread:
-    """A processor thread, which Linux calls a CPU: its NUMA node, its core, and its own number.
-
-    `core` is the lowest number of the threads of its core.
-    """
-
-    node: int
-    core: int
-    number: int
-
-
-def threads_here(cpus: Path = CPUS, nodes: Path = NODES) -> tuple[Thread, ...]:
-    """The threads that this process may use, by their numbers.
-
-    A thread whose topology cannot be read is a core of its own, in node 0.
-    """
-    return tuple(threads_of(os.sched_getaffinity(0), cpus, nodes))
-
-
-def threads_of(allowed: Iterable[int], cpus: Path, nodes: Path) -> Iterator[Thread]:
-    """The threads with these numbers. `cpus` and `nodes` are directories of sysfs."""
-    node_of = {
-        number: int(place.name.removeprefix("node"))
-        for place in nodes.glob("node[0-9]*")
-        for number in _listed_links(place / "cpulist")
-    }
-    for number in sorted(allowed):
-        siblings = _listed_links(cpus / f"cpu{number}" / "topology" / "thread_siblings_list")
-        yield Thread(node_of.get(number, 0), min([number, *siblings]), number)
-
-
-def _listed_links(file: Path) -> list[int]:
-    """The numbers of a list of the kernel, such as `0-3,8`; empty if it cannot be read."""
-    try:
-        ranges = [part.partition("-") for part in file.read_text(encoding="ascii").strip().split(",") if part]
-        return [number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
-    except (OSError, ValueError):
-        return []
 
 
 PROC = Path("/proc")

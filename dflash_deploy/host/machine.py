@@ -38,7 +38,6 @@ class HostFacts:
     container_engine: ContainerEngine | None
     native_engines: Mapping[str, InstalledEngine]
     gpu_problem: str = ""
-    numa_nodes: int = 1
     no_docker: tuple[str, str] = ("", "")
 
 
@@ -55,7 +54,6 @@ def read_facts() -> HostFacts:
         container_engine=docker,
         native_engines=_installed(),
         gpu_problem=reading.problem,
-        numa_nodes=_numa_nodes(),
         no_docker=problem,
     )
 
@@ -72,11 +70,6 @@ def _docker() -> tuple[ContainerEngine | None, tuple[str, str]]:
         return container_engine(), ("", "")
     except EngineMissing as missing:
         return None, (missing.message, missing.hint)
-
-
-def _numa_nodes(nodes: Path = Path("/sys/devices/system/node")) -> int:
-    """The NUMA nodes of this machine; 1 if the system does not say."""
-    return max(1, sum(1 for _ in nodes.glob("node[0-9]*")))
 
 
 def _installed() -> dict[str, InstalledEngine]:

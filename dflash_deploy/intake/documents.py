@@ -216,7 +216,6 @@ class BenchConditions(Document):
     at: Annotated[str, Field(max_length=40)]
     settings: Annotated[dict[Name, Name], Field(max_length=1000)]
     baseline_url: Name = ""
-    cores: Annotated[int, Field(ge=0, lt=2**31)] = 0
 
 
 class BenchRun(Document):
@@ -312,15 +311,6 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
         error = problem.errors(include_url=False, include_input=False)[0]
         place = place_of(error["loc"])
         raise Invalid(f"is damaged: {place}: {error['msg']}" if place else f"is damaged: {error['msg']}") from None
-
-
-class ExportRecord(Document):
-    """`.dflash-export.json`: the deployment that an exported folder comes from, and the digests of its files."""
-
-    schema_: Annotated[Literal[1], Field(alias="schema")]
-    form: Name = "kubernetes"
-    deployment: Name
-    files: Annotated[dict[Name, Annotated[list[Name], Field(max_length=16)]], Field(max_length=1000)]
 
 
 V = TypeVar("V")

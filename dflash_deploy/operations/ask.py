@@ -21,10 +21,10 @@ from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.bench import LAST_BASELINE, last_figures
-from dflash_deploy.operations.replicas import refuse_other_ranks
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor
-from dflash_deploy.startup.members import whole_endpoint
+from dflash_deploy.startup.published import whole_endpoint
 
 LARGEST_IMAGE = 20 * MIB
 """Bytes of one picture."""

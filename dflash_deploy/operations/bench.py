@@ -24,7 +24,6 @@ from dflash_deploy.bench.workload import DescribedWorkload, Limits, choose, desc
 from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
-from dflash_deploy.deployment.compose import member_plans
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, check_output, write_atomically, write_output
 from dflash_deploy.deployment.journal import record
@@ -37,19 +36,18 @@ from dflash_deploy.intake.documents import BenchConditions, BenchFigures, BenchR
 from dflash_deploy.intake.files import MIB, read_argument, shown
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.operations.addresses import address_of
-from dflash_deploy.operations.replicas import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.planning import plan_of
+from dflash_deploy.planning import plan_of, plan_with
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of, follow
-from dflash_deploy.startup.members import refuse_several, seen_as, whole_endpoint
-from dflash_deploy.startup.rolling import plan_with, set_apart
+from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.published import whole_endpoint
 from dflash_deploy.tuning.experiment import mtp_head
 from dflash_deploy.weights.lock import Lock, read_lock
 
@@ -57,7 +55,7 @@ LARGEST_FIGURES = 16 * MIB
 
 OF_PLAIN_SPEED = (
     # of one engine it is empty: a run over several measured none of them by itself
-    Settings.replicas,
+    Settings.data_parallel_size,
     Settings.tensor_parallel_size,
     Settings.nodes,
     Settings.distributed_executor,
@@ -132,20 +130,17 @@ def plain_speed(deployment: Deployment, plan: Plan) -> PlainSpeed:
 
 
 def measured_instead(measured: BenchConditions, plan: Plan) -> str:
-    """What the half of a run without drafts measured; empty if it is one engine of the plan, as the plan runs it."""
+    """What the half of a run without drafts measured; empty if it is the engine of the plan, as the plan runs it."""
     if measured.baseline_url:
         return f"another endpoint, {measured.baseline_url}"
     here = (plan.profile.name, plan.pair.name, f"{plan.engine.engine} {plan.engine_version}")
     there = (measured.profile, measured.pair, measured.engine)
     named = [text for text, own in zip(there, here, strict=True) if text != own]
-    one = next(iter(member_plans(plan)), plan)
     named += [
         f"{field}={field.text(measured.settings) or '(empty)'}"
         for field in OF_PLAIN_SPEED
-        if field.text(measured.settings) != field.text(one.values)
+        if field.text(measured.settings) != field.text(plan.values)
     ]
-    if measured.cores != len(one.settings.dflash_cores):
-        named.append(f"an engine on {measured.cores or 'all'} cores")
     return ", ".join(named)
 
 
@@ -267,7 +262,6 @@ class Deployed:
             if self.others:
                 # both halves without the requests of clients
                 stack.enter_context(engine_work(self.deployment, "bench", reporter, MEASURING))
-                stack.enter_context(set_apart(self.deployment, reporter.note))
             endpoint = stack.enter_context(whole_endpoint(self.deployment, self.plan))
             served_names(endpoint, hint=START_IT, redact=self.redact)
             rows = work(endpoint, speculation_of_plan(self.plan))
@@ -275,7 +269,6 @@ class Deployed:
                 with restarts(self.deployment, self.plan, patience=self.patience, reporter=reporter) as become:
                     for other in self.others:
                         become(other)
-                        follow(endpoint, self.deployment, self.plan)
                         rows += work(endpoint, speculation_of_plan(other))
                 record(self.deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
             return rows + _second(self.second, work)
@@ -288,7 +281,6 @@ class Deployed:
 def deployed(
     directory: Path,
     *,
-    replica: int | None = None,
     baseline: bool = False,
     baseline_url: str | None = None,
     mtp: int | None = None,
@@ -298,23 +290,16 @@ def deployed(
 
     `baseline` also measures it without speculative decoding, `mtp` with the target's MTP head and this many draft
     tokens: the engine restarts for each, and the program must then call from its main thread. `baseline_url` measures
-    another endpoint instead. `replica` measures only that one of several engines; if it restarts, the others get its
-    requests. Raises NotPossible if the deployment has no drafter to leave out, the target no head, or several engines
-    were to restart.
+    another endpoint instead. Raises NotPossible if the deployment has no drafter to leave out, or the target no head.
     """
-    whole = Deployment.existing(directory)
-    planned = plan_of(whole)
-    deployment, plan = seen_as(whole, planned, replica)
-    if baseline or mtp is not None:
-        refuse_several(plan, "a comparison")
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
     if baseline and baseline_url is not None:
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:
         check_speculating(plan)
     with endpoint_of(deployment, plan) as endpoint:
         description = described_target(plan, endpoint.model)
-    if plan.settings.dflash_cores:
-        description["cores"] = len(plan.settings.dflash_cores)
     second = None
     if baseline_url is not None:
         description["baseline_url"] = address_of(baseline_url)
@@ -400,7 +385,7 @@ def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row
 def warn_of_waiting(plan: Plan | None, concurrency: int, reporter: Reporter) -> None:
     """Say it if an engine serves fewer requests at the same time than are sent."""
     most = plan.settings.max_num_seqs if plan else None
-    if plan and most and concurrency > (most := most * plan.settings.replicas):
+    if plan and most and concurrency > (most := most * plan.settings.data_parallel_size):
         reporter.note(
             f"the engine answers {most} requests at the same time ({Settings.max_num_seqs}); further ones wait"
         )
@@ -553,8 +538,7 @@ def _keep(done: Benchmark, target: BenchTarget, reporter: Reporter) -> None:
     if elsewhere:
         reporter.note("without drafts another endpoint was measured: this deployment keeps its own baseline")
     try:
-        one = not elsewhere and not (target.plan and target.plan.settings.several_engines)
-        baseline = one and any(row.speculation == "off" for row in done.rows)
+        baseline = not elsewhere and any(row.speculation == "off" for row in done.rows)
         keep_figures(target.deployment, _saved(done, target), baseline=baseline)
     except OSError as problem:
         reporter.note(f"the figures are not kept for `capacity`: {problem.strerror}")

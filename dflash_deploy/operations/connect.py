@@ -32,12 +32,12 @@ from dflash_deploy.errors import BadInput, FileMissing, PreflightRefused
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.key_file import key_with
-from dflash_deploy.operations.replicas import refuse_other_ranks
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.members import published_of, whole_url
+from dflash_deploy.startup.published import published_of, whole_url
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.client.metrics import KeyUsage, added_up
+from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.dotenv import MOST_BYTES
-from dflash_deploy.deployment.front import retire_key
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.keys import write_keys
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
-from dflash_deploy.intake.files import read_text
 from dflash_deploy.operations.key_file import key_with
-from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan, RuntimeName
@@ -32,10 +28,8 @@ from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.api_keys import NAMES, ApiKey, Scope, is_name, keys_in
 from dflash_deploy.serve.gateway.keys import METRICS
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.router.files import PROBE_NAME
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.members import engine_endpoints, members_of
 from dflash_deploy.startup.start import Ready, bring_up, preflight
 
 if TYPE_CHECKING:
@@ -128,10 +122,6 @@ def _interrupted_state(old: Deployment, runtime: Runtime, before: str) -> str:
 
 
 Limit = Annotated[int, Keywords(minimum=1)]
-
-BOTH_VALID = (
-    ".env has the new key; engines that have not restarted still accept the old key: continue with `dflash-deploy up`"
-)
 
 
 @dataclass(frozen=True)
@@ -231,8 +221,6 @@ def _replaced(old: Deployment, new: Deployment, rotation: Rotation | None) -> Re
 
 def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
     plan = plan_of(old)
-    if plan.settings.several_engines:
-        return _rotated_one_at_a_time(old, plan, patience, reporter)
     what = "container is created again" if plan.runtime == "compose" else "process is stopped and started"
     reporter.note(f"the engine's {what}, with .env as it is now; answers under way are cut off")
     if plan.settings.several_machines:
@@ -245,38 +233,6 @@ def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
 
     with start_shown(reporter, redact) as show:
         return rotate_running(old, plan, lambda of: runtime_for(of, plan), patience=patience, show=show)
-
-
-def _rotated_one_at_a_time(old: Deployment, plan: Plan, patience: float, reporter: Reporter) -> Rotation:
-    """Replace the key of several engines. All of them accept both keys until the last one has restarted."""
-    preflight(old, plan, runtime_for(old, plan), new_key=True)
-    old_before, coming = generation_status(old, plan), generate_key()
-    # the old key stays readable for the proof
-    before = members_of(replace(old, text=read_text(old.env_file, limit=MOST_BYTES)), plan)
-    reporter.note("the engines restart one at a time; until then both keys are valid")
-    retire_key(old)
-    write_keys(old, coming=coming)
-    new = old.with_new_key(coming)
-    try:
-        ready = SeveralStart(new, plan, patience, reporter).run(force=True)
-    except KeyboardInterrupt:
-        raise Interrupted(BOTH_VALID) from None
-    except DeployError as problem:
-        problem.hint = f"{problem.hint}; {BOTH_VALID}"
-        raise
-    olds = {generation_status(member.deployment, member.plan) for member in before}
-    news = {generation_status(member.deployment, member.plan) for member in members_of(new, plan)}
-    if olds != {HTTPStatus.UNAUTHORIZED} or news != {HTTPStatus.OK}:
-        raise KeyNotReplaced(
-            f"after the restarts the engines returned {_words(olds)} for the old key and {_words(news)} for the new "
-            "key, expected 401 and 200",
-            hint="start them again with `dflash-deploy restart`",
-        )
-    return Rotation(new, ready, old_before, HTTPStatus.UNAUTHORIZED, HTTPStatus.OK)
-
-
-def _words(statuses: set[int | None]) -> str:
-    return " and ".join(sorted(str(int(status)) if status else "no answer" for status in statuses))
 
 
 PROOF_WITHIN = 10.0
@@ -395,22 +351,14 @@ def usage_of_keys(directory: Path) -> UsageByName:
     """What each key used since the engine's start. Raises EngineNotReady if the endpoint does not answer."""
     deployment = Deployment.existing(directory)
     plan = plan_as_running(deployment)
-    found: list[KeyUsage] = []
-    silent: list[EndpointError] = []
-    engines = list(engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT))
-    for endpoint in engines:
-        with endpoint:
-            try:
-                found += endpoint.key_usage()
-            except EndpointError as problem:
-                silent.append(problem)
-    if len(silent) == len(engines):
-        raise EngineNotReady(
-            f"the endpoint does not say what its keys used: {silent[0]}",
-            hint="see whether the engine runs: `dflash-deploy status`",
-        )
-    with endpoint_of(deployment, plan) as whole:
-        return UsageByName(f"{whole.url}/v1", [used for used in added_up(found) if used.name != PROBE_NAME])
+    with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
+        try:
+            return UsageByName(f"{endpoint.url}/v1", endpoint.key_usage())
+        except EndpointError as problem:
+            raise EngineNotReady(
+                f"the endpoint does not say what its keys used: {problem}",
+                hint="see whether the engine runs: `dflash-deploy status`",
+            ) from None
 
 
 def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected: set[HTTPStatus]) -> KeyChange:
@@ -446,15 +394,10 @@ def _runs(deployment: Deployment, *, adding: bool) -> bool:
 
 
 def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
-    """The status that each engine answers the key, as soon as it is the expected one; `None` without an answer."""
-    plan = plan_as_running(deployment)
-    statuses = []
-    for endpoint in engine_endpoints(deployment, plan, timeout=PROBE_TIMEOUT):
-        with endpoint:
-            statuses.append(_status_of_key(endpoint, key, expected))
-    # an engine that does not run reads the keys when it starts
-    answered = [status for status in statuses if status is not None]
-    return next((status for status in answered if status not in expected), answered[0] if answered else None)
+    """The status that the engine answers the key, as soon as it is the expected one; `None` without an answer."""
+    with endpoint_of(deployment, plan_as_running(deployment), timeout=PROBE_TIMEOUT) as endpoint:
+        # an engine that does not run reads the keys when it starts
+        return _status_of_key(endpoint, key, expected)
 
 
 def _status_of_key(endpoint: Endpoint, key: ApiKey, expected: set[HTTPStatus]) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family, entry_text
@@ -31,9 +31,9 @@ from dflash_deploy.intake.documents import TuneEvidence, read_state
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
-from dflash_deploy.plan.result import AUTO, Choice, Plan
+from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
-from dflash_deploy.serve.settings import MOST_REPLICAS, Settings
+from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.load import Catalog
@@ -260,17 +260,6 @@ def _values_before(deployment: Deployment) -> Mapping[str, str]:
     with suppress(DeployError):
         return deployment.values if deployment.exists() else {}
     return {}
-
-
-def replicas_asked(text: str | None) -> int | Literal["auto"] | None:
-    """The number of engines that an option asks for; `None` leaves it to `.env`. Raises BadInput."""
-    if text is None:
-        return None
-    if text == AUTO:
-        return AUTO
-    if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MOST_REPLICAS:
-        return int(text)
-    raise BadInput(f"`{text}` is not a valid number of engines (1-{MOST_REPLICAS}, or {AUTO})", hint="--replicas auto")
 
 
 def check_new(deployment: Deployment) -> None:

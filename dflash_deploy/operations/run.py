@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady, RolledBack
 from dflash_deploy.operations.down import stop
@@ -17,7 +19,9 @@ from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.restore import ended_by_interrupts
-from dflash_deploy.startup.rolling import METRICS_TIMEOUT, drained
+
+FINISH = 45.0
+"""Seconds that requests in progress get before the engine is stopped, which breaks off those that are left."""
 
 
 def run(
@@ -39,7 +43,7 @@ def run(
                 show(line)
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt), ended_by_interrupts():
-            _drain(directory, reporter)
+            _finish(directory, reporter)
         stop(directory, reporter=reporter)
         return
     deployment = Deployment.existing(directory)
@@ -50,15 +54,14 @@ def run(
     )
 
 
-def _drain(directory: Path, reporter: Reporter) -> None:
-    """Wait until no request is in flight, at most DRAIN_SECONDS."""
+def _finish(directory: Path, reporter: Reporter) -> None:
+    """Wait until no request is in flight, at most FINISH seconds."""
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    if plan.settings.several_engines or runtime_for(deployment, plan).state().phase != "running":
-        # only the engines know their requests, not their router
+    if runtime_for(deployment, plan).state().phase != "running":
         return
-    seconds = plan.settings.drain_seconds
-    reporter.note(f"waiting for requests in progress, at most {seconds} s")
-    with endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT) as endpoint:
-        if left := drained(endpoint, seconds):
-            reporter.note(f"{left} requests still in progress are cut off")
+    reporter.note(f"waiting for requests in progress, at most {FINISH:.0f} s")
+    until = time.monotonic() + FINISH
+    with suppress(EndpointError), endpoint_of(deployment, plan, timeout=5.0) as endpoint:
+        while sum(used.in_flight for used in endpoint.key_usage()) and time.monotonic() < until:
+            time.sleep(0.25)

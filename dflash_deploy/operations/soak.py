@@ -20,15 +20,15 @@ from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.host.gpu import read_gpus
-from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.process import open_files
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.members import seen_as, whole_endpoint
+from dflash_deploy.startup.published import whole_endpoint
 
 ANSWER = 128
 """Tokens of the longest answer."""
@@ -55,15 +55,14 @@ HOPELESS = 20
 """Failed requests in a row that end the load early."""
 
 
-def soak(directory: Path, minutes: float, *, replica: int | None = None, reporter: Reporter = SILENT) -> Tested:
+def soak(directory: Path, minutes: float, *, reporter: Reporter = SILENT) -> Tested:
     """Put the deployment under the load of `bench --agents` for `minutes`, and judge what it did to the engine.
 
-    `replica`: only this one of several engines. Raises NoDeployment, BadInput, SettingsRefused, EngineNotReady.
+    Raises NoDeployment, BadInput, SettingsRefused, EngineNotReady.
     """
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     refuse_other_ranks(plan)
-    deployment, plan = seen_as(deployment, plan, replica)
     with whole_endpoint(deployment, plan) as endpoint:
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         load = _Soak(deployment, plan, endpoint, minutes * 60, reporter).run()
@@ -86,7 +85,7 @@ class _Soak:
     ) -> None:
         self._plan, self._seconds, self._reporter = plan, seconds, reporter
         self._runtime = runtime_for(deployment, plan)
-        served = (plan.settings.max_num_seqs or MOST_AGENTS) * plan.settings.replicas
+        served = (plan.settings.max_num_seqs or MOST_AGENTS) * plan.settings.data_parallel_size
         context = plan.settings.max_model_len or DEFAULT_CONTEXT
         shape = shape_for(context, None, min(ANSWER, context // 8), pictures=takes_images(plan))
         agents = min(served + 1, MOST_AGENTS)
@@ -170,7 +169,7 @@ def caches_of(plan: Plan) -> int:
     prompts = settings.prompt_cache_mib if kind.knows(Settings.prompt_cache_mib) else 0
     # its pages are taken as they are first used
     blocks = 1024 * (settings.vllm_cpu_kvcache_space or 0) if plan.engine.cpu else 0
-    return int((prompts + blocks) * ALLOCATED * settings.replicas * MIB)
+    return int((prompts + blocks) * ALLOCATED * settings.data_parallel_size * MIB)
 
 
 def request_of(began: float, turn: int, answer: TimedCompletion) -> SoakRequest:

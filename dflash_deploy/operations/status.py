@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -21,7 +20,6 @@ from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
-from dflash_deploy.deployment.front import seen_workers
 from dflash_deploy.deployment.journal import Happened, events
 from dflash_deploy.deployment.upgrading import differences, unfinished_upgrade
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
@@ -34,10 +32,10 @@ from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.registry import features
 from dflash_deploy.runtime.protocol import EngineState, Runtime
-from dflash_deploy.runtime.select import domain_door, door_before, runtime_for, several_runtime
+from dflash_deploy.runtime.select import door_before, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for
-from dflash_deploy.startup.members import Member, members_of, published_of, seen_as, whole_endpoint, whole_url
+from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.start import OF_OTHER_SETTINGS
 from dflash_deploy.startup.watch import Reading, Watch, Window
 
@@ -47,9 +45,6 @@ if TYPE_CHECKING:
 
 PROBE_TIMEOUT = 30.0
 """Seconds for one generation; an engine that hangs answers /health and nothing else."""
-
-ROUTER_SILENT = 30.0
-"""Seconds after which what the router said of its engines no longer counts."""
 
 STOPPED = frozenset({0, 143, -15})
 """Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
@@ -87,35 +82,6 @@ class Ending:
 
 
 @dataclass(frozen=True)
-class MemberStatus:
-    """One of several engines. `routed`: the router sends requests to it and sees it healthy.
-
-    `in_flight` are the requests that it is answering; `None` if it does not say.
-    """
-
-    number: int
-    endpoint: str
-    engine: EngineState
-    answered: Answered
-    routed: bool
-    in_flight: int | None
-
-    def document(self) -> dict[str, object]:
-        """One entry of `replicas` in `status --json`."""
-        return {
-            "replica": self.number,
-            "endpoint": self.endpoint,
-            "state": self.answered.state,
-            "seconds": self.answered.seconds,
-            "acceptance_length": self.answered.acceptance_length,
-            "problem": self.answered.problem,
-            "engine": self.engine.identity or None,
-            "routed": self.routed,
-            "in_flight": self.in_flight,
-        }
-
-
-@dataclass(frozen=True)
 class Status:
     """What is true of a deployment now. Memory is in bytes.
 
@@ -135,8 +101,6 @@ class Status:
     ending: Ending | None
     restored: str
     costs: tuple[str, ...] | None
-    members: tuple[MemberStatus, ...] = ()
-    router: EngineState | None = None
     door: EngineState | None = None
     uncertified: str = ""
     upgrade: str = ""
@@ -168,9 +132,6 @@ class Status:
             data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
         if self.upgrade:
             data["upgrade"] = self.upgrade
-        if self.router is not None:
-            data["replicas"] = [member.document() for member in self.members]
-            data["router"] = {"state": self.router.phase, "process": self.router.identity or None}
         if self.door is not None:
             problem = {"problem": self.uncertified} if self.uncertified else {}
             data["door"] = {"state": self.door.phase, "process": self.door.identity or None, **problem}
@@ -179,21 +140,15 @@ class Status:
         return data
 
 
-def status(directory: Path, *, replica: int | None = None) -> Status:
-    """Examine the engine of a deployment and ask it one question; of several engines each one, or only `replica`.
-
-    Raises NoDeployment, SettingsRefused; BadInput if that engine does not exist.
-    """
-    whole = Deployment.existing(directory)
-    deployment, plan = seen_as(whole, plan_as_running(whole), replica)
+def status(directory: Path) -> Status:
+    """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
+    deployment = Deployment.existing(directory)
+    plan = plan_as_running(deployment)
     runtime = runtime_for(deployment, plan)
-    several = several_runtime(deployment, plan) if plan.settings.several_engines else None
     door = door_before(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
-        answered = _out_of_reach(plan, engine) or _asked(
-            endpoint, plan.pair.text.ask, counts=not plan.settings.several_engines
-        )
+        answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
     return Status(
         endpoint=f"{whole_url(deployment, plan)}/v1" if plan.settings.answers_requests else "",
         model=endpoint.model,
@@ -205,10 +160,8 @@ def status(directory: Path, *, replica: int | None = None) -> Status:
         ending=_ending(plan, runtime, engine, loading=answered.state == "starting"),
         restored=restored_since(deployment) if engine.alive else "",
         costs=_costs(plan, runtime) if answered.state == "ready" else None,
-        members=_members(deployment, plan),
-        router=several.router.state() if several else None,
         door=door.state() if door else None,
-        uncertified=_uncertified(deployment, plan) if door and door.state().phase == "running" else "",
+        uncertified=door.uncertified(0) if door and door.state().phase == "running" else "",
         upgrade=_upgrade(deployment),
     )
 
@@ -221,34 +174,6 @@ def _upgrade(deployment: Deployment) -> str:
     which = "old" if not differences(state, deployment, back=True) else "new"
     ends = {"back": "goes back", "keep": "keeps them"}.get(state.step, "continues")
     return f"not ended: .env has the {which} settings; `dflash-deploy upgrade` {ends}"
-
-
-def _uncertified(deployment: Deployment, plan: Plan) -> str:
-    """Why the door has no certificate that clients accept; empty if it has, or without a domain."""
-    return "" if published_of(deployment, plan) is None else domain_door(deployment, plan).uncertified(0)
-
-
-def _members(deployment: Deployment, plan: Plan) -> tuple[MemberStatus, ...]:
-    """Each of several engines, asked at the same time: one that hangs takes the whole time limit."""
-    members = members_of(deployment, plan)
-    if not members:
-        return ()
-    said = seen_workers(deployment)
-    recent = said[1] if said is not None and time.time() - said[0] < ROUTER_SILENT else ()
-    healthy = {worker.url for worker in recent if worker.healthy}
-    with ThreadPoolExecutor(len(members)) as pool:
-        return tuple(pool.map(lambda member: _member(member, routed=member.worker.url in healthy), members))
-
-
-def _member(member: Member, *, routed: bool) -> MemberStatus:
-    engine = member.runtime.state()
-    with endpoint_of(member.deployment, member.plan, timeout=PROBE_TIMEOUT) as endpoint:
-        answered = _out_of_reach(member.plan, engine) or _asked(endpoint, member.plan.pair.text.ask)
-        in_flight = None
-        if answered.state == "ready":
-            with suppress(EndpointError):
-                in_flight = sum(used.in_flight for used in endpoint.key_usage())
-        return MemberStatus(member.number, f"{endpoint.url}/v1", engine, answered, routed, in_flight)
 
 
 def gib(size: int) -> float:
@@ -269,8 +194,8 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
     return None
 
 
-def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answered:
-    """The result of one generation. `counts`: it has counters of its own, which a router has not."""
+def _asked(endpoint: Endpoint, question: str) -> Answered:
+    """The result of one generation."""
     try:
         if endpoint.status("GET", LIVENESS) != HTTPStatus.OK:
             return Answered("starting")
@@ -281,7 +206,7 @@ def _asked(endpoint: Endpoint, question: str, *, counts: bool = True) -> Answere
         if endpoint.asleep():
             return Answered("asleep")
         answer = endpoint.chat(question, max_tokens=8)
-        length = endpoint.counters().acceptance_length if counts else None
+        length = endpoint.counters().acceptance_length
     except EndpointError as problem:
         do = _OTHER if problem.status in OF_OTHER_SETTINGS else None
         return Answered("unresponsive", problem=str(problem), do=do)
@@ -392,11 +317,7 @@ def watch(directory: Path) -> Iterator[Watched]:
     """Watch the engine of a deployment for as long as the block runs. Raises NoDeployment, SettingsRefused."""
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
-    with (
-        whole_endpoint(deployment, plan)
-        if plan.settings.several_engines
-        else endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT)
-    ) as endpoint:
+    with endpoint_of(deployment, plan, timeout=METRICS_TIMEOUT) as endpoint:
         yield Watched(endpoint, deployment.redact, runtime_for(deployment, plan), Watch())
 
 

@@ -20,8 +20,8 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import model_name, url_of
 
-ENDS = 60
-"""Seconds that an engine and its processes have to end after its requests."""
+ENDS = 120
+"""Seconds that requests in progress, the engine and its processes have to end."""
 
 UNIT = """\
 # /etc/systemd/system/{name}.service, then: systemctl daemon-reload && systemctl enable --now {name}
@@ -58,7 +58,7 @@ def systemd_unit(directory: Path) -> str:
         docker=" docker.service" if plan.runtime == "compose" else "",
         user=getpass.getuser(),
         command=" ".join(words),
-        stop=plan.settings.drain_seconds + ENDS,
+        stop=ENDS,
     )
 
 
@@ -100,11 +100,11 @@ def _swapped(deployment: Deployment, plan: Plan) -> Mapping[str, object]:
     idle = plan.settings.idle_minutes
     return {
         "cmd": join(_command(deployment)),
-        "proxy": url_of(deployment, plan),
+        "proxy": url_of(plan),
         "checkEndpoint": LIVENESS,
         # of a sleeping engine the door would stay, and others could not tell
         "ttl": 0 if idle is None else int(60 * idle),
-        "unloadTimeout": plan.settings.drain_seconds + ENDS,
+        "unloadTimeout": ENDS,
         "aliases": list(plan.settings.served_model_name[1:]),
     }
 

@@ -7,14 +7,13 @@ through its door, and each of its routes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.checks.acceptance import compared
 from dflash_deploy.checks.check import (
     Baseline,
     CheckResult,
@@ -34,17 +33,16 @@ from dflash_deploy.deployment.lock import locked
 from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
-from dflash_deploy.operations.replicas import check_speculating, refuse_other_ranks, restarts, without_drafts
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import check_speculating, refuse_other_ranks, restarts, without_drafts
 from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.runtime.select import domain_door, door_before, runtime_for
+from dflash_deploy.runtime.select import door_before, runtime_for
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of, follow, log_reader_for
-from dflash_deploy.startup.members import members_of, published_of, refuse_several, seen_as, whole_endpoint, whole_url
-from dflash_deploy.startup.rolling import set_apart
+from dflash_deploy.startup.engine import endpoint_of, log_reader_for
+from dflash_deploy.startup.published import whole_endpoint, whole_url
 from dflash_deploy.startup.start import hints_from
 
 AT_DOOR = frozenset({"live", "models", "auth", "stream"})
@@ -67,7 +65,8 @@ def checks_at_door(
 
     Without a certificate the other checks are not asked.
     """
-    if not names or door_before(deployment, plan) is None:
+    door = door_before(deployment, plan)
+    if not names or door is None:
         return ()
     done: list[CheckResult] = []
 
@@ -75,16 +74,14 @@ def checks_at_door(
         done.append(replace(check, name=f"{_DOOR}{check.name}"))
         show(done[-1])
 
-    published = published_of(deployment, plan)
-    if published is not None:
-        began = time.monotonic()
-        problem = domain_door(deployment, plan).uncertified()
-        asked = f"a TLS handshake for {published.url}"
-        seconds = round(time.monotonic() - began, 3)
-        if problem:
-            keep(CheckResult("certificate", "failed", seconds, asked, problem, _HINT))
-            return tuple(done)
-        keep(CheckResult("certificate", "passed", seconds, asked, "a valid certificate"))
+    began = time.monotonic()
+    problem = door.uncertified()
+    asked = f"a TLS handshake for {whole_url(deployment, plan)}"
+    seconds = round(time.monotonic() - began, 3)
+    if problem:
+        keep(CheckResult("certificate", "failed", seconds, asked, problem, _HINT))
+        return tuple(done)
+    keep(CheckResult("certificate", "passed", seconds, asked, "a valid certificate"))
     with whole_endpoint(deployment, plan) as endpoint:
         run_checks(deployed_endpoint(endpoint, plan), names, show=keep)
     return tuple(done)
@@ -103,8 +100,6 @@ class Tested:
     deployment: Deployment | None
     report: CheckReport
     redact: Redact
-    by_engine: Mapping[str, float] = field(default_factory=dict)
-    """Acceptance length of each of several engines, by its name."""
     soak: Sequence[SoakSample] = ()
     """The engine during the load of `--soak`."""
 
@@ -144,7 +139,6 @@ class Tested:
             "checks": self.report.redacted(self.redact),
             "acceptance_length": self.acceptance_length,
             "acceptance_by_workload": by_workload,
-            **({"acceptance_by_engine": dict(self.by_engine)} if self.by_engine else {}),
             "tokens_per_second": self.tokens_per_second,
             **({"soak": self.soak} if self.soak else {}),
         }
@@ -153,7 +147,6 @@ class Tested:
 def test(
     directory: Path,
     *,
-    replica: int | None = None,
     only: Collection[str] = (),
     baseline: bool = False,
     baseline_url: str | None = None,
@@ -164,10 +157,9 @@ def test(
 
     `baseline` also compares the answers with those without speculative decoding: the engine restarts for it and back,
     and the program must then call from its main thread. `baseline_url` compares with another endpoint of the same
-    target, without speculative decoding and with the same API key. Several engines are checked one after the other, and
-    one that differs from the others is named; then what they publish together is checked. `replica` checks only one,
-    and the others get its requests if it restarts. Raises BadInput for an unknown check and on a rank that answers no
-    requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with `baseline`.
+    target, without speculative decoding and with the same API key. Raises BadInput for an unknown check and on a rank
+    that answers no requests, NoDeployment, SettingsRefused, EngineNotReady if nothing answers; NotPossible with
+    `baseline`.
     """
     names = check_names(set(only) - {DOOR}, compared=baseline or baseline_url is not None)
     if baseline and baseline_url is not None:
@@ -176,15 +168,8 @@ def test(
         deployment = stack.enter_context(locked(directory, "test")) if baseline else Deployment.existing(directory)
         plan = plan_of(deployment)
         refuse_other_ranks(plan)
-        deployment, plan = seen_as(deployment, plan, replica)
-        if baseline:
-            refuse_several(plan, "a comparison")
         if set(only) == {DOOR}:
             return _door_only(deployment, plan, reporter)
-        if plan.settings.several_engines:
-            if baseline_url is not None:
-                raise BadInput("--baseline-url compares one engine", hint="choose one with --replica N")
-            return _each(deployment, plan, names, reporter)
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         if baseline:
             check_speculating(plan)
@@ -192,7 +177,6 @@ def test(
         check_answering(endpoint, hint=START_IT, redact=deployment.redact)
         if baseline:
             stack.enter_context(engine_work(deployment, "test", reporter, MEASURING))
-            stack.enter_context(set_apart(deployment, reporter.note))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
         subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
         done = run_shown(subject, names, deployment.redact, reporter, deployment)
@@ -203,33 +187,11 @@ def test(
         return replace(done, endpoint=f"{where}/v1", report=CheckReport((*done.report.checks, *at_door)))
 
 
-def _each(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> Tested:
-    """The checks of each engine and of the door, and whether one engine accepts fewer drafts than the others."""
-    checks: list[CheckResult] = []
-    lengths: dict[str, float] = {}
-    for member in members_of(deployment, plan):
-        with endpoint_of(member.deployment, member.plan) as endpoint:
-            explain = _explaining(member.deployment, member.plan)
-            subject = deployed_endpoint(endpoint, member.plan, explain=explain)
-            done = run_shown(subject, names, deployment.redact, reporter, None, who=f"{member.name}: ")
-        checks += (replace(check, name=f"{member.name}: {check.name}") for check in done.report.checks)
-        if done.acceptance_length is not None:
-            lengths[member.name] = done.acceptance_length
-    checks += _at_door(deployment, plan, names, reporter)
-    if len(lengths) > 1:
-        found = compared(lengths)
-        reporter.checked(found)
-        checks.append(found)
-    with endpoint_of(deployment, plan) as whole:
-        where = f"{whole_url(deployment, plan)}/v1"
-        return Tested(where, whole.model, deployment, CheckReport(tuple(checks)), deployment.redact, lengths)
-
-
 def _door_only(deployment: Deployment, plan: Plan, reporter: Reporter) -> Tested:
     """The checks through the door. Raises BadInput without one."""
     checks = _at_door(deployment, plan, set(), reporter)
     if not checks:
-        raise BadInput("this deployment has neither a domain nor several engines", hint="leave --only door out")
+        raise BadInput("this deployment has no domain", hint="leave --only door out")
     with endpoint_of(deployment, plan) as endpoint:
         where = f"{whole_url(deployment, plan)}/v1"
         return Tested(where, endpoint.model, deployment, CheckReport(checks), deployment.redact)
@@ -256,9 +218,7 @@ def _restarted(
     """Restart the engine without its drafter for the time of the block."""
     with restarts(deployment, plan, patience=patience, reporter=reporter) as become:
         become(without_drafts(deployment))
-        follow(endpoint, deployment, plan)
         yield endpoint
-    follow(endpoint, deployment, plan)
 
 
 def test_url(
@@ -324,14 +284,11 @@ def run_shown(
     redact: Redact,
     reporter: Reporter,
     deployment: Deployment | None,
-    *,
-    who: str = "",
 ) -> Tested:
-    """Run the checks; `who` is before the name of each that is shown."""
+    """Run the checks, and show each."""
 
     def show(check: CheckResult) -> None:
-        named = replace(check, name=f"{who}{check.name}")
-        reporter.checked(replace(named, got=redact(check.got), hint=redact(check.hint)))
+        reporter.checked(replace(check, got=redact(check.got), hint=redact(check.hint)))
 
     report = run_checks(subject, names, show=show)
     return Tested(f"{subject.endpoint.url}/v1", subject.endpoint.model, deployment, report, redact)

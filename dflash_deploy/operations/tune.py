@@ -25,7 +25,6 @@ from dflash_deploy.operations.work import MEASURING, engine_work
 from dflash_deploy.planning import plan_of
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.members import refuse_several, seen_as
 from dflash_deploy.startup.progress import usual_seconds
 from dflash_deploy.tuning.experiment import (
     Experiment,
@@ -41,7 +40,6 @@ from dflash_deploy.tuning.run import Outcome, Pace, estimate, run
 def plan_tuning(
     directory: Path,
     *,
-    replica: int | None = None,
     workloads: Sequence[str] = (),
     prompts: Path | None = None,
     concurrency: Sequence[int] = (),
@@ -57,13 +55,11 @@ def plan_tuning(
 
     `draft_tokens` are the numbers to measure, 1 and the most if none are given. `schedule` allows to propose fewer
     draft tokens at higher concurrency. `heads` are the numbers to measure with the
-    target's MTP head; `None`: 2 if it has one. `replica` measures on that one of several engines; what it finds is for
-    all of them. Each prompt has `context` tokens of a conversation before it. Raises NotPossible,
-    BadInput, NoDeployment.
+    target's MTP head; `None`: 2 if it has one. Each prompt has `context` tokens of a conversation before it.
+    Raises NotPossible, BadInput, NoDeployment.
     """
-    whole = Deployment.existing(directory)
-    deployment, plan = seen_as(whole, plan_of(whole), replica)
-    refuse_several(plan, "tune")
+    deployment = Deployment.existing(directory)
+    plan = plan_of(deployment)
     check_tunable(plan)
     sweep = Sweep(
         workloads=(pooled(choose(workloads, prompts, plan.pair)),),

@@ -16,17 +16,16 @@ from dflash_deploy.deployment.upgrading import differences, settle_upgrade, unfi
 from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPossible, SmokeTestFailed, WeightsMissing
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
-from dflash_deploy.operations.replicas import SeveralStart
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.test import QUICK_AT_DOOR, checks_at_door
 from dflash_deploy.operations.work import accompanied_work, engine_work, recorded_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
-from dflash_deploy.runtime.select import runtime_for, stop_several
+from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.members import chosen_member, published_of, whole_url
 from dflash_deploy.startup.progress import remember_seconds
+from dflash_deploy.startup.published import published_of, whole_url
 from dflash_deploy.startup.restore import apply_fix, fix_changes, restore_last_good
 from dflash_deploy.startup.start import Ready, bring_up, preflight, start_worker
 from dflash_deploy.weights.pull import requested_models
@@ -91,9 +90,6 @@ class Start:
 
         Raises PreflightRefused, SettingsRefused and EngineNotReady.
         """
-        if plan.settings.several_engines:
-            return self.several(deployment, plan)
-        stop_several(deployment, plan)
         with start_shown(self.reporter, deployment.redact) as show:
             ready = bring_up(deployment, plan, runtime_for(deployment, plan), patience=self.patience, show=show)
         if ready.changed:
@@ -105,12 +101,6 @@ class Start:
             # DNS and the authority decide about a certificate, not these settings
             remember_good(deployment)
         return self._published(started)
-
-    def several(self, deployment: Deployment, plan: Plan, *, force: bool = False, only: int | None = None) -> Started:
-        """Start or restart several engines, one at a time. Raises as `SeveralStart.run`."""
-        start = SeveralStart(deployment, plan, self.patience, self.reporter)
-        ready = start.run(force=force, only=only)
-        return self._published(Started(deployment, plan, ready, start.checks))
 
     def _published(self, started: Started) -> Started:
         """The same with the checks through the door under a domain, and with its URL."""
@@ -137,18 +127,12 @@ class Start:
     def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure to report, after the last good settings were started again if there are any.
 
-        Several engines have gone back already, except to settings with one engine: those are started here. One of
-        several machines cannot go back without the others.
+        One of several machines cannot go back without the others.
         """
-        settings, good = plan_of(deployment).settings, last_good(deployment)
+        ranks, good = plan_of(deployment).settings.several_machines, last_good(deployment)
         # one rank with other settings does not join the others
-        if isinstance(problem, EngineAsked) or settings.several_machines or good is None or not changes(deployment):
+        if isinstance(problem, EngineAsked) or ranks or good is None or not changes(deployment):
             return problem
-        if settings.several_engines:
-            single = plan_of(good)
-            if single.settings.several_engines:
-                return problem
-            stop_several(good, single)
         with start_shown(self.reporter, deployment.redact) as show:
             return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
 
@@ -247,24 +231,12 @@ def start(
             raise failed from None
 
 
-def restart(
-    directory: Path, *, replica: int | None = None, patience: float = PATIENCE, reporter: Reporter = SILENT
-) -> Running:
-    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`.
-
-    Several engines restart one at a time, so that the others answer; `replica` restarts only that one. Raises
-    BadInput if that engine does not exist.
-    """
+def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
+    """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "restart"))
-        stack.enter_context(engine_work(replace(deployment, member=replica), "restart", reporter))
+        stack.enter_context(engine_work(deployment, "restart", reporter))
         plan, changed = plan_of(deployment), changes(deployment)
-        if replica is not None:
-            chosen_member(deployment, plan, replica)
-        if plan.settings.several_engines:
-            preflight(deployment, plan, runtime_for(deployment, plan))
-            several = Start(patience, reporter).several(deployment, plan, force=True, only=replica)
-            return _recorded(_running(several), "restart", changed)
         reporter.note("requests in progress get up to 45 s to finish")
         runtime = runtime_for(deployment, plan)
         # problems are found while the engine still runs

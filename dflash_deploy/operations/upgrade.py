@@ -55,7 +55,7 @@ from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import plan_of, plan_to_stop
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.members import whole_endpoint
+from dflash_deploy.startup.published import whole_endpoint
 
 LIMITS, REQUESTS, REPEATS, MOST_AT_ONCE = Limits(max_tokens=64), 4, 7, 4
 """The load before and after: requests of this length, their number in each repeat, and the highest concurrency."""

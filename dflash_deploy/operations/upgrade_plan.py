@@ -299,7 +299,6 @@ def _new_plan(
         # other sizes depend on the user's own
         max_model_len=_size(own, Settings.max_model_len.name),
         concurrency=_size(own, Settings.max_num_seqs.name),
-        replicas=_size(own, Settings.replicas.name),
     )
     if wish.drafter is not None:
         choice = replace(choice, drafter_of=wish.drafter, model=wish.model or values.get(PAIR))

@@ -52,7 +52,7 @@ def engine_environment(plan: Plan) -> dict[str, str]:
     In a container, paths are those of the mounts, and the engine listens on all of the container's addresses.
     """
     values, settings = plan.values, plan.settings
-    names = {*all_setting_names(), *filter(passed_on, values), Settings.dflash_cores.name} - NOT_PASSED_ON
+    names = {*all_setting_names(), *filter(passed_on, values)} - NOT_PASSED_ON
     environment = {name: values[name] for name in sorted(names) if values.get(name)}
     if plan.runtime == "native":
         places: dict[Field[Any], str] = {

@@ -35,7 +35,7 @@ def capability(text: str) -> tuple[int, int]:
 def obstacles(profile: Profile, pair: ModelPair, engine: EngineRelease, *, gpus: int | None = None) -> tuple[str, ...]:
     """Why the engine cannot serve the pair on the profile, each reason in one sentence. Memory is not checked here.
 
-    `gpus`: those of one engine, if they are fewer than the profile's.
+    `gpus`: those of one copy of the engine, if they are fewer than the profile's.
     """
     return (
         *_engine_on_machine(profile, engine),
@@ -175,7 +175,7 @@ def _split(profile: Profile, pair: ModelPair, shared: int) -> Iterator[str]:
     if most is not None and shared > most:
         yield (
             f"the weights of {pair.target.repo} can be divided among {most} GPUs at most, not among {shared}: "
-            f"add --replicas {-(-gpus // most)}"
+            f"choose a --profile with {most}"
         )
     linear = pair.shape.linear_attention
     if shared and linear is not None and linear.key_heads % shared:

@@ -1,4 +1,4 @@
-"""How memory and processor cores are divided: what fits into a GPU, and what each engine gets.
+"""How memory is divided: what fits into a GPU.
 
 `fit` divides the memory of one GPU, and gives the context and sequences that its cache has room for. `cache_pool`
 counts the cache. `Reserve` estimates what the engine's own profile finds besides weights: its terms follow what vLLM
@@ -9,13 +9,9 @@ the cache with them. Of unified memory an engine gets what its sizes need, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TypeVar
 
 from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.host.gpu import Thread
 from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
@@ -206,45 +202,3 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
     beside = f" beside {others} of {short.max_model_len}" if others else ""
     least = "the least that others run, with" if wanted < LEAST_SHARE else "the engine has"
     return share, f"{remain}; {least} room for a sequence of {sizing.max_model_len} tokens{beside}"
-
-
-T = TypeVar("T")
-
-
-def shares_of_cores(threads: Iterable[Thread], engines: int) -> tuple[tuple[int, ...], ...]:
-    """The numbers of the threads of each engine; empty if there are fewer threads than engines.
-
-    The threads of a core stay together if each engine can have a core. An engine has cores of one NUMA node if there
-    are as many engines as nodes; a node with more cores gets more of them. Fewer engines have whole nodes.
-    """
-    every = sorted(threads)
-    if not engines or len(every) < engines:
-        return ()
-    cores = _grouped(every, lambda thread: (thread.node, thread.core))
-    units = cores if len(cores) >= engines else [[thread] for thread in every]
-    nodes = _grouped(units, lambda unit: unit[0].node)
-    if engines < len(nodes):
-        return tuple(_numbers(unit for node in part for unit in node) for part in _parts(nodes, engines))
-    counts = _engines_of_nodes([len(node) for node in nodes], engines)
-    return tuple(_numbers(part) for node, count in zip(nodes, counts, strict=True) for part in _parts(node, count))
-
-
-def _engines_of_nodes(units: Sequence[int], engines: int) -> list[int]:
-    """One engine for each node, and each further one where an engine has the most."""
-    counts = [1] * len(units)
-    while sum(counts) < engines:
-        counts[max(range(len(units)), key=lambda node: units[node] / counts[node] * (counts[node] < units[node]))] += 1
-    return counts
-
-
-def _parts(whole: Sequence[T], count: int) -> list[Sequence[T]]:
-    """As many parts of almost equal length."""
-    return [whole[len(whole) * part // count : len(whole) * (part + 1) // count] for part in range(count)]
-
-
-def _grouped(ordered: Iterable[T], by: Callable[[T], object]) -> list[list[T]]:
-    return [list(group) for _, group in groupby(ordered, by)]
-
-
-def _numbers(units: Iterable[Sequence[Thread]]) -> tuple[int, ...]:
-    return tuple(sorted(thread.number for unit in units for thread in unit))

@@ -26,9 +26,9 @@ from dflash_deploy.plan.choose import (
     passed_over,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
+from dflash_deploy.plan.copies import gpus_of_one
 from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 from dflash_deploy.plan.propose import Basis, directory_below, directory_of, propose
-from dflash_deploy.plan.replicas import gpus_of_one
 from dflash_deploy.plan.result import RUNTIMES, Checkpoints, Choice, Decision, Plan, RuntimeName
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
 from dflash_deploy.plan.speed import Speed, predict
@@ -231,14 +231,14 @@ def _speeds(plan: Plan) -> Iterator[Speed]:
     if plan.uses_mtp_head:
         # the speed model covers only DFlash
         return
+    copies = plan.settings.data_parallel_size
     for concurrency in sorted({1, plan.settings.max_num_seqs or USUAL_SEQUENCES}):
         speed = predict(
             plan.profile,
             plan.pair,
             concurrency=concurrency,
             draft_tokens=plan.settings.draft_tokens,
-            # the figures are those of one engine
-            gpus=plan.settings.tensor_parallel_size if plan.settings.several_engines else None,
+            gpus=(plan.settings.tensor_parallel_size or 1) if copies > 1 else None,
         )
         if speed is not None:
-            yield speed
+            yield speed if concurrency == 1 else speed.of_copies(copies)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dflash_deploy.assets import asset, build_digest
@@ -12,14 +12,14 @@ from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.read import CatalogSetting
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
-from dflash_deploy.host.gpu import VISIBLE
+from dflash_deploy.host.gpu import IN_ORDER, VISIBLE
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
 from dflash_deploy.plan.choose import fitting_gpus, has_compose
 from dflash_deploy.plan.command import in_home, refusals_of_env
 from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_traits
+from dflash_deploy.plan.copies import copies_of, decisions_of
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.plan.replicas import Share, decisions_of, share_of
 from dflash_deploy.plan.result import GOALS, Choice, Decision, Goal, RuntimeName, decided
 from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
 from dflash_deploy.serve.settings import Settings
@@ -75,7 +75,7 @@ def propose(basis: Basis) -> dict[str, Decision]:
             *_image(basis),
             *_of_the_model(basis),
             *_of_the_machine(basis),
-            *_shared_out(basis),
+            *_copied(basis),
             *_sized(basis),
             *_prompt_cache(basis),
         )
@@ -246,14 +246,12 @@ def _prompt_cache(basis: Basis) -> Iterator[Decision]:
     yield decided(field, size, "machine", why, "llama.cpp fills 8 GiB by default (ggml-org/llama.cpp#16391)")
 
 
-def _share(basis: Basis) -> Share | None:
-    return share_of(basis.profile, basis.pair, basis.engine, basis.facts, basis.choice, basis.memory)
-
-
-def _shared_out(basis: Basis) -> Iterator[Decision]:
-    share = _share(basis)
-    if share is not None:
-        yield from decisions_of(share, basis.profile, basis.engine, basis.facts)
+def _copied(basis: Basis) -> Iterator[Decision]:
+    """The data-parallel copies of the engine."""
+    profile, pair, engine, facts, choice = basis.profile, basis.pair, basis.engine, basis.facts, basis.choice
+    copies = copies_of(profile, pair, engine, facts, choice, memory=basis.memory, goal=_goal(choice))
+    if copies is not None:
+        yield from decisions_of(copies, profile, facts)
 
 
 def _another_backend(basis: Basis) -> Iterator[Decision]:
@@ -292,13 +290,13 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
         numbers = ",".join(str(gpu.index) for gpu in used)
         every = ", ".join(f"GPU {gpu.index} is {gpu.name}" for gpu in facts.gpus)
         yield Decision(VISIBLE, numbers, "hardware", f"those that the profile is for; {every}")
-        yield Decision("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
+        yield Decision(IN_ORDER, "PCI_BUS_ID", "hardware", "the order of nvidia-smi's numbers")
 
 
 def _sized(basis: Basis) -> Iterator[Decision]:
     """Draft tokens and sizes that differ from the profile's, because of options or memory."""
     profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
-    chosen = machine_settings(profile, engine, _prompt_cache(basis))
+    chosen = machine_settings(profile, engine, (*_prompt_cache(basis), *_copied(basis)))
     most, wanted = pair.drafter.most_draft_tokens, chosen.dflash_num_spec_tokens
     if basis.recipe is not None and Settings.dflash_num_spec_tokens.name in basis.recipe.settings:
         # it was measured so, even if that is more than a block
@@ -307,9 +305,6 @@ def _sized(basis: Basis) -> Iterator[Decision]:
         yield _whole_block(pair)
     draft_tokens = min(wanted or most, most) if choice.drafter else 0
     sizing = proposed_sizing(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
-    share = _share(basis)
-    if share is not None and share.gpus:
-        sizing = replace(sizing, gpus=share.gpus)
     yield from Sizer(profile, pair, engine, sizing, measured=wanted is not None).decide(choice, _goal(choice))
 
 

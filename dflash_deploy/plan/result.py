@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Family, ModelPair
@@ -19,13 +19,10 @@ from dflash_deploy.plan.speed import Speed
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Goal, RuntimeName, Settings
 
-__all__ = ["AUTO", "GOALS", "RUNTIMES", "Checkpoints", "Choice", "Goal", "RuntimeName"]
+__all__ = ["GOALS", "RUNTIMES", "Checkpoints", "Choice", "Goal", "RuntimeName"]
 
 RUNTIMES: tuple[RuntimeName, ...] = get_args(RuntimeName)
 GOALS: tuple[Goal, ...] = get_args(Goal)
-
-AUTO: Final = "auto"
-"""As many engines as the machine has room for."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,6 @@ class Choice:
     domain: str | None = None
     node_rank: int | None = None
     master_addr: str | None = None
-    replicas: int | Literal["auto"] | None = None
     models_dir: Path = Path("~/models")
     edited: Mapping[str, str] = field(default_factory=dict)
 

@@ -54,9 +54,14 @@ def sizing_of(
     memory: int,
     draft_tokens: int,
 ) -> Sizing:
-    """The sizes that settings lead to. `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter."""
+    """The sizes of one copy that settings lead to.
+
+    `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
+    """
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
     unified = profile.hardware.unified and not engine.cpu
+    # copies on processors share the machine's memory
+    memory = memory // settings.data_parallel_size if engine.cpu else memory
     return Sizing(
         memory=max(memory - _prompt_cache(settings, profile, engine), 1),
         utilization=utilization(settings, profile, engine),
@@ -162,13 +167,22 @@ def machine_settings(profile: Profile, engine: EngineRelease, decisions: Iterabl
 
 
 def fits_at_all(
-    profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, gpus: int | None = None
+    profile: Profile,
+    pair: ModelPair,
+    engine: EngineRelease,
+    *,
+    memory: int,
+    gpus: int | None = None,
+    length: int = LEAST_CONTEXT,
 ) -> bool:
-    """Whether one short sequence fits: a smaller deployment is of no use. `gpus`: those of the profile if left out."""
+    """Whether one sequence of this length fits: a smaller deployment is of no use.
+
+    `gpus`: those of the profile if left out.
+    """
     chosen, most = machine_settings(profile, engine), pair.drafter.most_draft_tokens
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
     sizing = proposed_sizing(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
-    sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=LEAST_CONTEXT)
+    sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=length)
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
 

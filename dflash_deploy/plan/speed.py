@@ -71,6 +71,12 @@ class Speed:
     dflash: tuple[float, float] | None
     acceptance: tuple[float, float] | None
 
+    def of_copies(self, count: int) -> Speed:
+        """The figures of this many copies of the engine, which share the requests out evenly."""
+        plain = (self.plain[0] * count, self.plain[1] * count)
+        dflash = self.dflash and (self.dflash[0] * count, self.dflash[1] * count)
+        return Speed(self.concurrency * count, plain, dflash, self.acceptance)
+
     def row(self) -> dict[str, object]:
         """The figures for `--json`."""
         return {
@@ -86,7 +92,7 @@ def predict(
 ) -> Speed | None:
     """The range at a concurrency; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU.
 
-    `gpus` are those of the engine; all of the profile if left out.
+    `gpus` are those of one copy of the engine; all of the profile if left out.
     """
     if profile.match.gpus == 0:
         return None

@@ -73,7 +73,7 @@ def _invisible(written: Iterable[str], plan: Plan, facts: HostFacts) -> Iterator
     words = [word.strip() for word in written]
     missing = [word for word in words if word not in known and not word.startswith(unread)]
     named = [known[word] for word in words if word in known]
-    needed = plan.settings.tensor_parallel_size or 1
+    needed = (plan.settings.tensor_parallel_size or 1) * plan.settings.data_parallel_size
     if missing:
         yield f"this machine has no GPU `{missing[0]}`", "CUDA ends the list there"
     if needed > 1 and any(gpu.uuid for gpu in named):

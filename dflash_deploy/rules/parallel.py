@@ -15,14 +15,15 @@ ATTENTION, OF_DRAFTER, RECURRENT = "attention heads", "KV heads of the drafter",
 def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
     """Attention heads, recurrent key heads or weights that cannot be divided among the GPUs."""
     gpus, most = plan.settings.tensor_parallel_size or 1, plan.pair.target.most_gpus
-    if most is not None and gpus > most:
+    shared = _sharing_a_layer(plan)
+    if most is not None and shared > most:
         return Finding(
             id="heads-do-not-divide",
             severity="error",
-            message=f"{Settings.tensor_parallel_size}={gpus} exceeds the {most} GPUs that can share a layer of "
+            message=f"{_product(plan)}={shared} exceeds the {most} GPUs that can share a layer of "
             f"{plan.pair.target.repo}",
             why="a share of its quantized weights would not be a multiple of their blocks",
-            fix=f"set {Settings.tensor_parallel_size}={most}; more GPUs run more engines: {Settings.replicas}",
+            fix=f"set {Settings.tensor_parallel_size}={most}; more GPUs run more copies: {Settings.data_parallel_size}",
             source="catalog/families",
         )
     attention, drafter = plan.pair.shape.full_attention, plan.pair.drafter
@@ -47,6 +48,14 @@ def heads_do_not_divide(plan: Plan, facts: HostFacts) -> Finding | None:
     return None
 
 
+def _sharing_a_layer(plan: Plan) -> int:
+    """The GPUs that share the weights of a layer. vLLM divides experts over all copies too (config/parallel.py)."""
+    settings = plan.settings
+    experts = plan.pair.shape.experts is not None and plan.engine.kind.shares_experts
+    over_copies = experts and "--enable-expert-parallel" not in settings.extra_args
+    return (settings.tensor_parallel_size or 1) * (settings.data_parallel_size if over_copies else 1)
+
+
 def _key_heads(plan: Plan) -> int | None:
     """The key heads of the target's recurrent layers, by its own files if they are on disk; `None` without such layers.
 
@@ -58,28 +67,29 @@ def _key_heads(plan: Plan) -> int | None:
 
 def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
     """A target that is split over more GPUs than the machines have."""
-    each, of_one = plan.settings.tensor_parallel_size or 1, max(plan.profile.match.gpus, len(facts.gpus), 1)
+    # copies on processors share them
+    copies = 1 if plan.engine.cpu else plan.settings.data_parallel_size
+    wanted = (plan.settings.tensor_parallel_size or 1) * copies
+    of_one = max(plan.profile.match.gpus, len(facts.gpus), 1)
     available = max(plan.profile.gpus, of_one * plan.settings.nodes)
-    if plan.settings.several_engines and plan.profile.gpus and each * plan.settings.replicas > available:
-        return Finding(
-            id="more-gpus-than-there-are",
-            severity="error",
-            message=f"{plan.settings.replicas} engines ({Settings.replicas}) on {each} GPUs each need more than the "
-            f"{available} GPUs of this machine",
-            why="two engines on one GPU do not fit",
-            fix=f"set {Settings.replicas}={max(1, available // each)}, or a smaller {Settings.tensor_parallel_size}",
-        )
-    wanted = each
     # `doctor` asks a Ray cluster for its GPUs
     if wanted <= available or plan.settings.uses_ray:
         return None
+    fewer = max(1, available // (plan.settings.tensor_parallel_size or 1))
+    fix = f"set {Settings.data_parallel_size}={fewer}, or a smaller {Settings.tensor_parallel_size}"
     return Finding(
         id="more-gpus-than-there-are",
         severity="error",
-        message=f"{Settings.tensor_parallel_size}={wanted} exceeds the number of GPUs ({available})",
+        message=f"{_product(plan)}={wanted} exceeds the number of GPUs ({available})",
         why="the engine refuses to start",
-        fix=f"set {Settings.tensor_parallel_size}={available}",
+        fix=fix if copies > 1 else f"set {Settings.tensor_parallel_size}={available}",
     )
+
+
+def _product(plan: Plan) -> str:
+    """The settings that say how many GPUs the engine uses."""
+    copies = f" x {Settings.data_parallel_size}" if plan.settings.data_parallel_size > 1 else ""
+    return f"{Settings.tensor_parallel_size}{copies}"
 
 
 def pipeline_with_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -128,48 +138,29 @@ def graphs_across_machines(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-def engines_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Several engines on each of several machines that serve one model together."""
-    if not (plan.settings.several_engines and plan.settings.several_machines):
+def copies_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
+    """Data-parallel copies on each of several machines that serve one model together."""
+    settings = plan.settings
+    if settings.data_parallel_size == 1 or not settings.several_machines:
         return None
     return Finding(
-        id="engines-on-several-machines",
+        id="copies-on-several-machines",
         severity="error",
-        message=f"{plan.settings.routed_by} with {Settings.nodes}={plan.settings.nodes}: several "
-        "machines that serve one model together run one engine",
-        why="each machine has a part of the model",
-        fix=f"set {Settings.replicas}=1 and no {Settings.router_engines}, or {Settings.nodes}=1 on each machine",
-    )
-
-
-def several_engines_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
-    """Several engines in containers of a Docker whose networks this machine does not reach."""
-    docker = facts.container_engine
-    if not plan.settings.several_engines or plan.runtime == "native" or docker is None:
-        return None
-    if docker.local and not docker.rootless:
-        return None
-    kind = "rootless Docker" if docker.rootless else "Docker Desktop" if docker.desktop else "Docker on another machine"
-    return Finding(
-        id="several-engines-in-containers",
-        severity="error",
-        message=f"{plan.settings.routed_by} with {kind}: its containers have no address that "
-        "programs of this machine reach",
-        why="only the door is published; each engine is proven, and drained, at the address of its container",
-        fix=f"use Docker Engine as root, set {Settings.dflash_runtime}=native, or run one engine without a router",
+        message=f"{Settings.data_parallel_size}={settings.data_parallel_size} with {Settings.nodes}={settings.nodes}",
+        why="each machine has a part of the model, and no copy of it",
+        fix=f"set {Settings.data_parallel_size}=1, or {Settings.nodes}=1 on each machine",
     )
 
 
 def sleeps_among_several(plan: Plan, facts: HostFacts) -> Finding | None:
-    """An engine that ends when it is idle, among several that a router or other machines wait for."""
+    """An engine that ends when it is idle, while other machines wait for it."""
     settings = plan.settings
-    if settings.idle_minutes is None or not (settings.several_engines or settings.several_machines):
+    if settings.idle_minutes is None or not settings.several_machines:
         return None
-    others = settings.routed_by if settings.several_engines else f"{Settings.nodes}={settings.nodes}"
     return Finding(
         id="sleeps-among-several",
         severity="error",
-        message=f"{Settings.idle_minutes} does not work with {others}",
+        message=f"{Settings.idle_minutes} does not work with {Settings.nodes}={settings.nodes}",
         why="the others would take an engine that sleeps for one that has failed",
         fix=f"empty {Settings.idle_minutes}, or serve with one engine on one machine",
     )
@@ -211,8 +202,7 @@ RULES: tuple[Rule, ...] = (
     pipeline_with_drafter,
     master_address_missing,
     graphs_across_machines,
-    engines_on_several_machines,
-    several_engines_in_containers,
+    copies_on_several_machines,
     sleeps_among_several,
     ray_cannot_serve,
 )

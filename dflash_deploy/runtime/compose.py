@@ -1,7 +1,6 @@
-"""Engines as containers: Compose starts and removes them, Docker's API returns their state and log.
+"""The engine as a container: Compose starts and removes it, Docker's API returns its state and log.
 
-A Compose project has one engine, or several with their router. The published door is a container with Caddy, in front
-of several engines or of one under a domain.
+The published door is a container with Caddy in front of an engine under a domain.
 """
 
 from __future__ import annotations
@@ -19,20 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 from docker.errors import DockerException, NotFound
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment.compose import ENGINES_NETWORK, FINGERPRINT, REPLICA_LABEL, render, rendered_fingerprint
+from dflash_deploy.deployment.compose import render
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.front import (
-    CADDYFILE,
-    DOOR,
-    INNER_PORT,
-    ROUTER,
-    door_directory,
-    service_of,
-    write_door,
-    written_workers,
-)
+from dflash_deploy.deployment.front import DOOR, INNER_PORT, SERVICE, write_door
 from dflash_deploy.door.caddy import refusal
-from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, FileRefused, SettingsRefused
+from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
 from dflash_deploy.host.ask import container_engine, elsewhere
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.docker import docker_client, first_line, read_container_log
@@ -45,7 +35,6 @@ from dflash_deploy.runtime.domain import (
     said_at_end,
 )
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
-from dflash_deploy.runtime.several import Several
 from dflash_deploy.serve.settings import RuntimeName, Settings
 
 if TYPE_CHECKING:
@@ -163,15 +152,14 @@ _PHASES: Mapping[str, Phase] = {
 
 
 class ComposeRuntime:
-    """One service of a deployment under Docker Compose: its only engine, one of several, their router, or the door."""
+    """One service of a deployment under Docker Compose: its engine, or the door."""
 
     name: RuntimeName = "compose"
 
-    def __init__(self, deployment: Deployment, plan: Plan, service: str = "") -> None:
-        """`service` is that of the engine if it is empty."""
+    def __init__(self, deployment: Deployment, plan: Plan, service: str = SERVICE) -> None:
         self._deployment = deployment
         self._plan = plan
-        self._service = service or service_of(deployment)
+        self._service = service
 
     def preflight(self) -> None:
         """Raise EngineMissing if Docker or its Compose plugin does not respond, or is on another machine."""
@@ -191,20 +179,14 @@ class ComposeRuntime:
             )
 
     def start(self, narrate: Narrate) -> bool:
-        """Write compose.yaml and run `docker compose up -d`. Raises EngineNotReady with Compose's message.
-
-        The file of several engines is written before the first of them starts.
-        """
-        one_of_several = self._deployment.member is not None
-        if not one_of_several:
-            render(self._deployment, self._plan)
+        """Write compose.yaml and run `docker compose up -d`. Raises EngineNotReady with Compose's message."""
+        render(self._deployment, self._plan)
         before = self.state()
         if before.phase == "paused":
             self._compose("unpause", *self._only, narrate=narrate)
         # older releases of Compose do not notice that a container is disconnected from its network
         recreate = () if before.connected else ("--force-recreate",)
-        options = ("--no-deps",) if one_of_several else ("--remove-orphans",)
-        self._compose("up", "--detach", *options, *recreate, *self._only, narrate=narrate)
+        self._compose("up", "--detach", "--remove-orphans", *recreate, *self._only, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
@@ -214,50 +196,20 @@ class ComposeRuntime:
         render(self._deployment, self._plan)
         self._compose("build", narrate=narrate)
 
-    def is_current(self) -> bool:
-        """Return whether the engine runs with the settings of the plan.
-
-        Compose itself notices changed settings of a single engine. One of several is restarted only after the router
-        has stopped sending to it, so its container is compared with compose.yaml.
-        """
-        if self._deployment.member is None:
-            return self.state().alive
-        container = self._container()
-        if container is None or container.status != "running":
-            return False
-        return str(container.labels.get(FINGERPRINT)) == rendered_fingerprint(self._deployment, self._service)
-
-    @property
-    def private_url(self) -> str:
-        """The URL at which a router in the same network reaches the engine."""
-        return f"http://{self._service}:{INNER_PORT}"
-
-    @property
-    def address_here(self) -> str:
-        """The address of the container in the private network, reached from this machine only; empty if none runs."""
-        container = self._container()
-        networks = {} if container is None else container.attrs["NetworkSettings"]["Networks"]
-        return next((str(at["IPAddress"]) for name, at in networks.items() if name.endswith(f"_{ENGINES_NETWORK}")), "")
-
     def halt(self, *, at_once: bool = False) -> None:
         """Stop the container, which also ends its restarts, and keep it for its log. `at_once`: kill it."""
         self._compose("stop", "--timeout", "0" if at_once else str(STOP_GRACE), *self._only)
 
     def down(self) -> bool:
-        """Remove the container, and of a single engine the network. The cache volume and the weights stay."""
+        """Remove the container and the network. The cache volume and the weights stay."""
         there = self._container() is not None
-        if self._deployment.member is None:
-            remove_project(self._deployment)
-        elif there:
-            self._compose("stop", "--timeout", str(STOP_GRACE), self._service)
-            self._compose("rm", "--force", self._service)
+        remove_project(self._deployment)
         return there
 
     @property
     def _only(self) -> tuple[str, ...]:
         """The service, if the file has others beside it that are not the user's."""
-        alone = self._deployment.member is None and not self._plan.settings.published
-        return () if alone else (self._service,)
+        return (self._service,) if self._plan.settings.published else ()
 
     def state(self) -> EngineState:
         """Return the container's state from Docker's API."""
@@ -359,13 +311,6 @@ def find_container(client: docker.DockerClient, deployment: Deployment, service:
     return found[0] if found else None
 
 
-def project_labels(client: docker.DockerClient, deployment: Deployment) -> tuple[Mapping[str, str], ...]:
-    """Return the labels of each container of a deployment, whatever its state. Raises DockerException."""
-    wanted = [f"com.docker.compose.project={deployment.project_name}"]
-    listed = client.api.containers(all=True, filters={"label": wanted})
-    return tuple(one.get("Labels") or {} for one in listed)
-
-
 @contextmanager
 def _answering() -> Iterator[None]:
     """Turn errors of Docker's API into EngineNotReady: Docker responded when this command began."""
@@ -411,7 +356,7 @@ def _seconds(stamp: str) -> float:
 
 
 def start_front(deployment: Deployment, plan: Plan, service: str, narrate: Narrate) -> bool:
-    """Start a service in front of the engines, or create it again if it changed; return whether that was needed.
+    """Start a service in front of the engine, or create it again if it changed; return whether that was needed.
 
     Compose removes services that compose.yaml no longer has. Raises EngineNotReady.
     """
@@ -430,11 +375,6 @@ class ComposeDoor:
         self._deployment = deployment
         self._plan = plan
         self._container = ComposeRuntime(deployment, plan, DOOR)
-
-    @property
-    def private_url(self) -> str:
-        """Its address in the network of the containers."""
-        return self._container.private_url
 
     def preflight(self) -> None:
         """Raise FileMissing without the root certificate of an own authority; PortTaken for a port of the domain."""
@@ -492,71 +432,3 @@ class ComposeDoor:
         held = self._container.ports if wanted else frozenset()
         for field, port in wanted:
             check_free(field, port, held)
-
-
-def has_several(deployment: Deployment) -> bool:
-    """Whether Docker has the router or an engine of several, also if none of them was ever ready.
-
-    False if Docker does not respond, and without a call if the deployment never had a door.
-    """
-    if written_workers(deployment):
-        return True
-    if not (door_directory(deployment) / CADDYFILE).exists():
-        return False
-    try:
-        labels = project_labels(docker_client(), deployment)
-    except (DeployError, DockerException, OSError):
-        return False
-    return any(REPLICA_LABEL in one or one.get("com.docker.compose.service") == ROUTER for one in labels)
-
-
-class ComposeSeveral(Several):
-    """The whole of a Compose project with several engines. Only the door is published."""
-
-    name: RuntimeName = "compose"
-
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        super().__init__(deployment, plan)
-        self._router = ComposeRuntime(deployment, plan, ROUTER)
-        self._door = ComposeDoor(deployment, plan)
-
-    @property
-    def router(self) -> ComposeRuntime:
-        """The router."""
-        return self._router
-
-    @property
-    def door(self) -> ComposeDoor:
-        """The published door in front of it."""
-        return self._door
-
-    @property
-    def private_url(self) -> str:
-        """The door's address in the private network."""
-        return self._door.private_url
-
-    def preflight(self) -> None:
-        """Raise EngineMissing if Docker or its Compose plugin does not respond; what the door raises for a domain."""
-        self._router.preflight()
-        self._door.preflight()
-
-    def start(self, narrate: Narrate) -> bool:
-        """Write compose.yaml, start the router and the door; Compose removes services that the file no longer has."""
-        render(self._deployment, self._plan)
-        # the router first: its service builds the image of both
-        return any([start_front(self._deployment, self._plan, ROUTER, narrate), self._door.start(narrate)])
-
-    def halt(self, *, at_once: bool = False) -> None:
-        """Stop all containers, and keep their logs. `at_once`: kill them."""
-        run_compose(self._deployment, "stop", "--timeout", "0" if at_once else str(STOP_GRACE))
-
-    def _stop_all(self) -> bool:
-        there = find_container(docker_client(), self._deployment) is not None
-        remove_project(self._deployment)
-        return there
-
-    def _runtime(self, deployment: Deployment, plan: Plan) -> ComposeRuntime:
-        return ComposeRuntime(deployment, plan)
-
-    def _numbers(self) -> set[int]:
-        return {int(worker.id) for worker in written_workers(self._deployment) if worker.id.isdecimal()}

@@ -16,7 +16,6 @@ from dflash_deploy.door.caddy import refusal, shaken
 from dflash_deploy.door.site import HTTP, published_site
 from dflash_deploy.errors import BadInput, FileMissing, PortTaken
 from dflash_deploy.host.ports import listener_on
-from dflash_deploy.plan.replicas import LOOPBACK
 from dflash_deploy.runtime.protocol import LogPage
 from dflash_deploy.serve.settings import Settings
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 # not from the package: the Caddyfile's module imports the gateway, and most commands need only the host
 
+
+LOOPBACK = "127.0.0.1"
 
 WILDCARDS = {"0.0.0.0": LOOPBACK, "::": "::1"}  # noqa: S104
 """Where a client on this machine reaches what listens on all addresses."""

@@ -1,7 +1,7 @@
-"""Engines as supervised processes of this machine, with their router and their published door.
+"""The engine as a supervised process of this machine, and the published door in front of it under a domain.
 
 The engine is installed in the environment of this Python. The settings give what the door, Caddy, serves and where it
-sends it. It is in front of several engines or of one.
+sends it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ import socket
 import sys
 import time
 from collections.abc import Set
-from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.settings import all_setting_names
-from dflash_deploy.deployment.front import make_router_keys, router_directory, storage_of, write_owned
+from dflash_deploy.deployment.front import storage_of, write_owned
 from dflash_deploy.deployment.keys import keys_file, limits_directory, write_keys
 from dflash_deploy.door.caddy import Caddy, find_caddy, refusal
 from dflash_deploy.door.caddyfile import Door, caddyfile
-from dflash_deploy.door.site import Authority, Plain, published_site
-from dflash_deploy.errors import DOCS, DeployError, EngineMissing, EngineNotReady, PortTaken, PreflightRefused
-from dflash_deploy.host.ports import listener_on, may_listen_on
+from dflash_deploy.door.site import Authority, published_site
+from dflash_deploy.errors import DOCS, EngineMissing, EngineNotReady, PreflightRefused
+from dflash_deploy.host.ports import may_listen_on
 from dflash_deploy.intake.documents import Report, log_damage
 from dflash_deploy.intake.files import read_text
 from dflash_deploy.plan.command import engine_environment
-from dflash_deploy.plan.replicas import LOOPBACK, engine_port, router_port
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.domain import (
     CERTIFIED,
     EVERYWHERE,
+    LOOPBACK,
     WILDCARDS,
     awaited_certificate,
     check_free,
@@ -42,20 +41,16 @@ from dflash_deploy.runtime.domain import (
     ports_of,
     said_at_end,
 )
-from dflash_deploy.runtime.native_process import DOOR, ROUTER, RUN_FILE, Invocation, NativeProcess
+from dflash_deploy.runtime.native_process import DOOR, Invocation, NativeProcess
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
-from dflash_deploy.runtime.several import Several
-from dflash_deploy.serve.extras import install_command
 from dflash_deploy.serve.gateway.asgi import MIB
 from dflash_deploy.serve.gateway.keys import KEYS_FILE, LIMITS_DIRECTORY
-from dflash_deploy.serve.router.files import DIRECTORY
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import RuntimeName, Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.door.site import Site
-    from dflash_deploy.serve.field import Field
     from dflash_deploy.serve.settings import Settings as Values
 
 
@@ -72,9 +67,7 @@ class NativeRuntime:
         """`report` takes one line for each damaged state file."""
         self._deployment = deployment
         self._plan = plan
-        self._process = NativeProcess(
-            deployment.engine_state, "engine", self._redacted, grace=STOP_GRACE, report=report
-        )
+        self._process = NativeProcess(deployment.state, "engine", self._redacted, grace=STOP_GRACE, report=report)
 
     def preflight(self) -> None:
         """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
@@ -103,15 +96,6 @@ class NativeRuntime:
         write_keys(self._deployment)
         self._deployment.make_state()
         return self._process.start(launch, narrate)
-
-    def is_current(self) -> bool:
-        """Return whether the engine runs with these settings."""
-        return self._process.runs(self._config())
-
-    @property
-    def private_url(self) -> str:
-        """The URL at which the router reaches the engine."""
-        return f"http://{self._address}"
 
     @property
     def _address(self) -> str:
@@ -204,80 +188,18 @@ class NativePart:
         return self._deployment.redact(text)
 
 
-MODULE = "dflash_deploy.serve.router"
-
-
-class NativeRouter(NativePart):
-    """SMG in front of the engines of one deployment, on 127.0.0.1."""
-
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        super().__init__(deployment, plan, ROUTER)
-
-    @property
-    def address(self) -> str:
-        """Its HOST:PORT."""
-        return f"{LOOPBACK}:{router_port(self._plan.settings.dflash_port)}"
-
-    def preflight(self) -> None:
-        """Raise EngineMissing if SMG is not installed, PortTaken if another process has its private port."""
-        if util.find_spec("smg") is None:
-            raise EngineMissing(
-                f"{self._plan.settings.routed_by} needs a router: SMG is not installed in the "
-                f"environment of {sys.executable}",
-                hint=f"{install_command('router')} (`extras: [router]` in fleet.yaml), "
-                "or run one engine without a router",
-            )
-        state, port = self.state(), router_port(self._plan.settings.dflash_port)
-        if not (state.alive and state.address == self.address) and listener_on(LOOPBACK, port):
-            raise PortTaken(
-                f"port {port} on {LOOPBACK} is already in use, and the router needs it",
-                hint=f"set another {Settings.dflash_port} in .env: the router has the port after it",
-            )
-
-    def start(self, narrate: Narrate) -> bool:
-        """Start the router; stop one that runs with other settings first."""
-        keys = make_router_keys(self._deployment)
-        environment = self._environment()
-        # it reads its keys only when it starts
-        parts = (sorted(self._own().items()), metadata.version("smg"), keys.admin, keys.probe)
-        config = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
-        command = (sys.executable, "-u", "-m", MODULE)
-        return self._process.start(
-            Invocation(environment, config, self.address, self._deployment.directory, command), narrate
-        )
-
-    def _own(self) -> dict[str, str]:
-        settings = self._plan.settings
-        values: dict[Field[Any], str] = {
-            Settings.dflash_bind: LOOPBACK,
-            Settings.dflash_port: str(router_port(settings.dflash_port)),
-            Settings.max_num_seqs: str(settings.max_num_seqs or ""),
-            Settings.max_body_mib: str(settings.max_body_mib),
-            Settings.hang_seconds: str(settings.hang_seconds),
-        }
-        return {field.name: value for field, value in values.items()}
-
-    def _environment(self) -> dict[str, str]:
-        return self._inherited() | self._own() | {DIRECTORY: str(router_directory(self._deployment))}
-
-
 def door_of(deployment: Deployment, settings: Values) -> Door:
-    """What the door publishes: several engines with their router, or one engine under a domain."""
-    site, plain = published_site(settings), Plain(settings.dflash_bind, settings.dflash_port)
-    several = settings.several_engines
-    numbers = range(1, settings.replicas + 1)
-    here = (f"{LOOPBACK}:{engine_port(settings.dflash_port, number)}" for number in numbers)
-    engines = (*here, *settings.router_engines)
+    """What the door publishes: the engine under the domain."""
+    host, port, site = settings.dflash_bind, settings.dflash_port, published_site(settings)
+    assert site is not None  # noqa: S101 - a door is started under a domain only
     root = str(deployment.path(settings.dflash_acme_root).absolute()) if settings.dflash_acme_root else ""
     return Door(
-        site or plain,
-        engines if several else (joined(WILDCARDS.get(plain.host, plain.host), plain.port),),
+        site,
+        joined(WILDCARDS.get(host, host), port),
         str(storage_of(deployment)),
         settings.max_body_mib * MIB,
         authority=Authority(settings.dflash_acme_url, root),
         origins=settings.allowed_origins,
-        router=f"{LOOPBACK}:{router_port(settings.dflash_port)}" if several else "",
-        local=plain if several and site else None,
     )
 
 
@@ -289,28 +211,22 @@ _PORT = re.compile(r"^(?:\thttps?_port |http://:)(\d+)", re.MULTILINE)
 
 
 class NativeDoor(NativePart):
-    """Caddy in front of the router and the engines of one deployment, on the address of its endpoint."""
+    """Caddy in front of the engine of a deployment under a domain."""
 
     def __init__(self, deployment: Deployment, plan: Plan) -> None:
         super().__init__(deployment, plan, DOOR)
 
     @property
     def address(self) -> str:
-        """Its HOST:PORT: that of the endpoint, or the domain's."""
-        settings = self._plan.settings
-        if self._site is not None and not settings.several_engines:
-            return joined(self._site.host, self._site.https_port)
-        return f"{settings.dflash_bind}:{settings.dflash_port}"
+        """Its HOST:PORT: the domain's."""
+        return joined(self._site.host, self._site.https_port) if self._site is not None else ""
 
     def preflight(self) -> None:
         """Raise EngineMissing if Caddy is not installed, or too old; FileMissing, PreflightRefused for its ports."""
         settings = self._plan.settings
-        one = f"{Settings.dflash_domain}={settings.dflash_domain}"
-        caddy = find_caddy(needed_by=settings.routed_by if settings.several_engines else one)
-        if self._site is None:
-            return
+        caddy = find_caddy(needed_by=f"{Settings.dflash_domain}={settings.dflash_domain}")
         check_root(self._deployment, settings)
-        self._check_domain_ports(caddy, self._held())
+        self._check_ports(caddy, self._held())
 
     def start(self, narrate: Narrate) -> bool:
         """Start Caddy and wait until it listens; stop one first that runs with other settings, or got no certificate.
@@ -352,12 +268,8 @@ class NativeDoor(NativePart):
     @property
     def _listening(self) -> list[tuple[str, int]]:
         """The addresses that Caddy listens on, as this machine reaches them."""
-        settings, places = self._plan.settings, []
-        if settings.several_engines:
-            places.append((WILDCARDS.get(settings.dflash_bind, settings.dflash_bind), settings.dflash_port))
-        if self._site is not None:
-            places += [(LOOPBACK, self._site.http_port), (LOOPBACK, self._site.https_port)]
-        return places
+        site = self._site
+        return [(LOOPBACK, port) for port in (site.http_port, site.https_port)] if site is not None else []
 
     def _held(self) -> frozenset[int]:
         """The ports that the running Caddy of this deployment listens on, by its Caddyfile."""
@@ -367,16 +279,6 @@ class NativeDoor(NativePart):
         return frozenset(map(int, _PORT.findall(read_text(file, lossy=True))))
 
     def _check_ports(self, caddy: Caddy, held: Set[int]) -> None:
-        host, port = self._plan.settings.dflash_bind, self._plan.settings.dflash_port
-        if self._plan.settings.several_engines and port not in held and listener_on(host, port):
-            raise PortTaken(
-                f"port {port} on {host} is already in use",
-                hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",
-            )
-        if self._site is not None:
-            self._check_domain_ports(caddy, held)
-
-    def _check_domain_ports(self, caddy: Caddy, held: Set[int]) -> None:
         for field, port in ports_of(self._plan.settings):
             check_free(field, port, held)
             if not caddy.may_bind and not may_listen_on(EVERYWHERE, port):
@@ -414,92 +316,3 @@ class NativeDoor(NativePart):
     def _environment(self) -> dict[str, str]:
         # Caddy looks for directories of its user there, which a service may not have
         return self._inherited() | {"XDG_DATA_HOME": str(self._directory), "XDG_CONFIG_HOME": str(self._directory)}
-
-
-def has_several(deployment: Deployment) -> bool:
-    """Whether several engines of a deployment run, or ran and were not stopped."""
-    return any(deployment.state.glob(f"replicas/*/{RUN_FILE}")) or (deployment.state / ROUTER / RUN_FILE).exists()
-
-
-class NativeSeveral(Several):
-    """The whole of a native deployment with several engines."""
-
-    name: RuntimeName = "native"
-
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        super().__init__(deployment, plan)
-        self._router = NativeRouter(deployment, plan)
-        self._door = NativeDoor(deployment, plan)
-
-    @property
-    def router(self) -> NativeRouter:
-        """The router."""
-        return self._router
-
-    @property
-    def door(self) -> NativeDoor:
-        """The published door in front of it."""
-        return self._door
-
-    @property
-    def private_url(self) -> str:
-        """The door's address."""
-        return f"http://{self._door.address}"
-
-    def preflight(self) -> None:
-        """Raise EngineMissing if the engine, the router or Caddy is missing; PortTaken for a private port."""
-        self._single.preflight()
-        if self._plan.settings.several_engines:
-            self._router.preflight()
-            self._door.preflight()
-            self._check_ports()
-
-    def _check_ports(self) -> None:
-        """Raise PortTaken for the private port of an engine of the plan that another process has."""
-        for number, member in self._members():
-            port = engine_port(self._plan.settings.dflash_port, number)
-            planned = number <= self._plan.settings.replicas
-            if planned and not member.state().holds(LOOPBACK, port) and listener_on(LOOPBACK, port):
-                raise PortTaken(
-                    f"port {port} on {LOOPBACK} is already in use, and engine {number} needs it",
-                    hint=f"set another {Settings.dflash_port} in .env: the engines have the ports after it",
-                )
-
-    def start(self, narrate: Narrate) -> bool:
-        """Start the router and the door; stop a single engine of earlier settings, and engines that are too many.
-
-        Raises PortTaken and EngineNotReady if the door cannot start; a router that was started for it is stopped.
-        """
-        self._deployment.make_state()
-        self._single.down()
-        for number, member in self._members():
-            if number > self._plan.settings.replicas:
-                member.down()
-        had = self._router.state().phase == "running"
-        started = self._router.start(narrate)
-        try:
-            return self._door.start(narrate) or started
-        except DeployError:
-            if not had:
-                self._router.down()
-            raise
-
-    def halt(self, *, at_once: bool = False) -> None:
-        """Stop all engines, and keep their logs. `at_once`: kill them."""
-        self._single.halt(at_once=at_once)
-        for _, member in self._members():
-            member.halt(at_once=at_once)
-
-    def next_line(self) -> str:
-        """Return the beginning of all logs: each start has its own."""
-        return ""
-
-    def _stop_all(self) -> bool:
-        ran = [self._door.down(), self._router.down(), self._single.down()]
-        return any([*ran, *(member.down() for _, member in self._members())])
-
-    def _runtime(self, deployment: Deployment, plan: Plan) -> NativeRuntime:
-        return NativeRuntime(deployment, plan)
-
-    def _numbers(self) -> set[int]:
-        return {int(place.name) for place in self._deployment.state.glob("replicas/*") if place.name.isdecimal()}

@@ -1,4 +1,4 @@
-"""One supervised process of a native deployment: the engine, or a process beside it, such as a router.
+"""One supervised process of a native deployment: the engine, or the door beside it.
 
 The supervisor that was started last for a state directory is found with run.json, or by the arguments of the processes.
 """
@@ -29,8 +29,8 @@ that it runs; without a command it runs the engine."""
 RUN_FILE, EXIT_FILE = "run.json", "exit.json"
 """Files in a state directory: the supervisor that was started last, and how its process ended."""
 
-ROUTER, DOOR = "router", "door"
-"""State directories below `.dflash/` of what runs beside the engine. Their logs have their names."""
+DOOR = "door"
+"""State directory below `.dflash/` of what runs beside the engine. Its log has its name."""
 
 _PROC = Path("/proc")
 _ARGUMENTS = 6
@@ -51,7 +51,7 @@ class Supervised:
 
 def log_name(state: Path) -> str:
     """The name of the log in a state directory."""
-    return f"{state.name if state.name in {ROUTER, DOOR} else 'engine'}.log"
+    return f"{DOOR if state.name == DOOR else 'engine'}.log"
 
 
 def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:

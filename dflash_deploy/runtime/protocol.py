@@ -20,7 +20,7 @@ class EngineState:
 
     `restarts` counts restarts by the runtime. `address` is the HOST:PORT that it was started with. `connected` is
     false if the container is disconnected from its network and unreachable. `asked`: whether it was asked
-    to end; `None` if that is not known. `published`: the door of several engines runs, whatever its engines do.
+    to end; `None` if that is not known.
     """
 
     phase: Phase
@@ -31,7 +31,6 @@ class EngineState:
     address: str = ""
     connected: bool = True
     asked: bool | None = None
-    published: bool = False
 
     @property
     def alive(self) -> bool:
@@ -40,7 +39,7 @@ class EngineState:
 
     def holds(self, host: str, port: int) -> bool:
         """Whether the deployment itself listens on an address."""
-        return self.address == f"{host}:{port}" and (self.alive or self.published)
+        return self.address == f"{host}:{port}" and self.alive
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,6 @@ class Runtime(Protocol):
 
     def start(self, narrate: Narrate) -> bool:
         """Start the engine, or restart it with changed settings; return whether anything had to be done."""
-
-    def is_current(self) -> bool:
-        """Return whether the engine runs with the settings of the plan."""
-
-    @property
-    def private_url(self) -> str:
-        """The URL at which a router beside the engine reaches it."""
 
     def halt(self, *, at_once: bool = False) -> None:
         """Stop an engine that failed to become ready, and keep its log. `at_once`: kill it, without time to end."""
@@ -108,18 +100,14 @@ class LogsByName(Protocol):
         """Return what reads the log of each process, by its name."""
 
 
-class FrontProcess(Protocol):
-    """A process in front of several engines: their router, or the published door."""
+class PublishedFront(Protocol):
+    """The published door in front of an engine."""
 
     def state(self) -> EngineState:
         """Return the current state of its process."""
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return its lines since `cursor`."""
-
-
-class PublishedFront(FrontProcess, Protocol):
-    """The published door."""
 
     def preflight(self) -> None:
         """Raise PreflightRefused, or FileMissing, if it cannot start on this machine."""
@@ -132,15 +120,3 @@ class PublishedFront(FrontProcess, Protocol):
 
     def uncertified(self, seconds: float = ...) -> str:
         """Wait for a certificate that clients accept; return why there is none, empty if there is or needs none."""
-
-
-class SeveralRuntime(Runtime, Protocol):
-    """The whole of a deployment with several engines. `start` starts what is around the engines, and no engine."""
-
-    @property
-    def router(self) -> FrontProcess:
-        """The router."""
-
-    @property
-    def door(self) -> FrontProcess:
-        """The published door in front of it."""

@@ -7,29 +7,26 @@ from typing import TYPE_CHECKING
 from dflash_deploy.errors import DeployError
 from dflash_deploy.runtime.native_process import DOOR, RUN_FILE, find_supervised
 from dflash_deploy.runtime.protocol import LogsByName
-from dflash_deploy.runtime.several import EngineAndDoor
+from dflash_deploy.runtime.published import EngineAndDoor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.plan.result import Plan
-    from dflash_deploy.runtime.protocol import FrontProcess, PublishedFront, ReadLog, Runtime, SeveralRuntime
+    from dflash_deploy.runtime.protocol import PublishedFront, ReadLog, Runtime
     from dflash_deploy.serve.settings import RuntimeName
 
 
 def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
     """Return the runtime in the deployment's plan."""
-    if deployment.member is None and (plan.settings.several_engines or _has_several(deployment, plan)):
-        return several_runtime(deployment, plan)
     # one of the two is needed, and the Docker client takes 0.2 s
     if plan.runtime == "native":
         return _native(deployment, plan)
     from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
     engine = ComposeRuntime(deployment, plan)
-    published = deployment.member is None and plan.settings.published
-    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if published else engine
+    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if plan.settings.published else engine
 
 
 def _native(deployment: Deployment, plan: Plan) -> Runtime:
@@ -39,27 +36,12 @@ def _native(deployment: Deployment, plan: Plan) -> Runtime:
     engine = NativeRuntime(deployment, plan)
     # it runs, or ran and was not stopped
     has_door = (deployment.state / DOOR / RUN_FILE).exists()
-    published = deployment.member is None and (plan.settings.published or has_door)
+    published = plan.settings.published or has_door
     return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if published else engine
 
 
-def several_runtime(deployment: Deployment, plan: Plan) -> SeveralRuntime:
-    """Return the runtime of a whole deployment with several engines."""
-    if plan.runtime == "native":
-        from dflash_deploy.runtime.native import NativeSeveral  # noqa: PLC0415 - needed for several engines
-
-        return NativeSeveral(deployment, plan)
-    from dflash_deploy.runtime.compose import ComposeSeveral  # noqa: PLC0415 - needed for several engines
-
-    return ComposeSeveral(deployment, plan)
-
-
-def door_before(deployment: Deployment, plan: Plan) -> FrontProcess | None:
+def door_before(deployment: Deployment, plan: Plan) -> PublishedFront | None:
     """Return the published door of a deployment; `None` if its engine is what clients reach."""
-    if deployment.member is not None:
-        return None
-    if plan.settings.several_engines:
-        return several_runtime(deployment, plan).door
     return domain_door(deployment, plan) if plan.settings.published else None
 
 
@@ -79,36 +61,17 @@ def logs_of(runtime: Runtime) -> Mapping[str, ReadLog]:
     return runtime.logs() if isinstance(runtime, LogsByName) else {"": runtime.read_log}
 
 
-def stop_several(deployment: Deployment, plan: Plan) -> bool:
-    """Stop what earlier settings with several engines left, if the plan has one; return whether anything ran."""
-    if plan.settings.several_engines or deployment.member is not None or not _has_several(deployment, plan):
-        return False
-    return several_runtime(deployment, plan).down()
-
-
-def _has_several(deployment: Deployment, plan: Plan) -> bool:
-    """Whether several engines of a deployment run, or ran and were not stopped, with the runtime of the plan."""
-    if plan.runtime == "native":
-        from dflash_deploy.runtime.native import has_several as runs_natively  # noqa: PLC0415
-
-        return runs_natively(deployment)
-    from dflash_deploy.runtime.compose import has_several as runs_in_docker  # noqa: PLC0415
-
-    return runs_in_docker(deployment)
-
-
 def runtime_seen(deployment: Deployment) -> RuntimeName:
     """Return the runtime of the engine that runs, or ran last, for a deployment whose settings do not say.
 
     After a power cut `.env` may be empty, and the engine still has to be found.
     """
-    states = (deployment.state, *deployment.state.glob("replicas/*"))
-    if any(find_supervised(state) is not None for state in states):
+    if find_supervised(deployment.state) is not None:
         return "native"
     docker = _container_exists(deployment)
     if docker:
         return "compose"
-    ran_natively = any((state / name).exists() for state in states for name in ("run.json", "exit.json", "engine.log"))
+    ran_natively = any((deployment.state / name).exists() for name in ("run.json", "exit.json", "engine.log"))
     return "native" if ran_natively or docker is None else "compose"
 
 

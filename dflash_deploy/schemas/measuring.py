@@ -25,8 +25,6 @@ class TestData(DocumentedDict):
     """Acceptance length over the workloads of the check `drafts`, in tokens per step; null if it was not measured."""
     acceptance_by_workload: dict[str, AcceptanceLength]
     """The same by workload; empty if it was not measured."""
-    acceptance_by_engine: NotRequired[dict[str, AcceptanceLength]]
-    """Acceptance length of each of several engines, by its name such as `engine 1`."""
     tokens_per_second: Rate | None
     """Tokens per second of one request, prompt included; null if it was not measured."""
     soak: NotRequired[list[SoakSample]]
@@ -48,8 +46,6 @@ class BenchMeasuredData(DocumentedDict):
     """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
     baseline_url: NotRequired[str]
     """URL of the endpoint that was measured without speculative decoding, if it was named with `--baseline-url`."""
-    cores: NotRequired[Positive]
-    """Processor cores of the engine, if several engines share those of the machine."""
     model: str
     """Name of the model in requests."""
     settings: dict[str, str]

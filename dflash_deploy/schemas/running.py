@@ -99,31 +99,8 @@ class RollbackData(DocumentedDict):
     """The engine has answered a request."""
 
 
-class ReplicaData(DocumentedDict):
-    """One of several engines."""
-
-    replica: Annotated[int, Field(ge=1)]
-    """Number of the engine, from 1."""
-    endpoint: str
-    """Its own base URL, which only this machine reaches."""
-    state: Literal["absent", "exited", "restarting", "paused", "cut off", "starting", "ready", "unresponsive"]
-    """State of the engine. `ready`: it has just answered."""
-    seconds: Seconds | None
-    """Seconds of one answer; null if it gave none."""
-    acceptance_length: AcceptanceLength | None
-    """Acceptance length of all requests since the engine started; null if nothing was drafted."""
-    problem: str | None
-    """How the request failed; null if it did not."""
-    engine: str | None
-    """The process or container that runs the engine; null if there is none."""
-    routed: bool
-    """Whether the router sends requests to it and sees it healthy."""
-    in_flight: Count | None
-    """Requests that it is answering; null if it does not say."""
-
-
 class FrontData(DocumentedDict):
-    """A process in front of the engine, or of several."""
+    """The process in front of the engine."""
 
     state: Literal["absent", "running", "restarting", "exited", "paused"]
     """State of its process."""
@@ -184,12 +161,8 @@ class StatusData(DocumentedDict):
     """The engine runs the last working settings, not those of `.env`: this says since when."""
     upgrade: NotRequired[str]
     """An upgrade that has not ended: which settings `.env` has, and what the next `upgrade` does."""
-    replicas: NotRequired[list[ReplicaData]]
-    """Each of several engines; missing if there is one."""
-    router: NotRequired[FrontData]
-    """The router in front of them; missing if there is one engine."""
     door: NotRequired[FrontData]
-    """The published door: Caddy; missing if there is one engine without a domain."""
+    """The published door: Caddy; missing without a domain."""
     costs: NotRequired[str | None]
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
 

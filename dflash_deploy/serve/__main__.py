@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
-from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.started import with_start_time
 
 REFUSED = 3
@@ -28,9 +27,6 @@ OPEN_FILES = 65_536
 def main(argv: list[str]) -> int:
     """Start the engine; returns only if it does not start."""
     try:
-        if cores := Settings.dflash_cores.read(os.environ):
-            # the engine inherits it; otherwise several engines bind their threads to the same cores
-            os.sched_setaffinity(0, cores)
         launch = prepare(os.environ)
     except Refused as refusal:
         print(f"dflash: {refusal.message} ({refusal.hint})", file=sys.stderr)

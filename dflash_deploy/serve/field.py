@@ -205,11 +205,6 @@ def port(name: str, value: str) -> int:
     return number
 
 
-def cores(name: str, value: str) -> tuple[int, ...]:
-    """Numbers of processor cores, separated by commas."""
-    return tuple(whole(name, number) for number in value.split(","))
-
-
 def address(name: str, value: str) -> str:
     """An IP address, or a host name."""
     if not is_host(value):
@@ -345,17 +340,6 @@ def origins(name: str, value: str) -> tuple[str, ...]:
         if one != ANY_ORIGIN and not _ORIGIN.fullmatch(one):
             hint = f"write {name}=https://chat.example.com, without a path, or * for every page"
             raise Refused(f"{name}: `{one}` is not a valid origin", hint=hint)
-    return found
-
-
-def engine_addresses(name: str, value: str) -> tuple[str, ...]:
-    """Addresses HOST:PORT, separated by commas."""
-    found = tuple(value.replace(",", " ").split())
-    for one in found:
-        host, _, number = one.rpartition(":")
-        if ":" in host or not is_host(host) or not number.isascii() or not number.isdigit() or len(number) > 5:
-            raise Refused(f"{name}: `{one}` is not a valid HOST:PORT", hint=f"write {name}=10.0.0.2:8000,10.0.0.3:8000")
-        port(name, number)
     return found
 
 

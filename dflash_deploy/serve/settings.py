@@ -25,16 +25,11 @@ RuntimeName = Literal["compose", "native"]
 RAY = "ray"
 """Value of DISTRIBUTED_EXECUTOR for a Ray cluster that exists."""
 
-LAST_PORT = 65535
-
-MOST_REPLICAS = 64
-"""Engines of one machine: more are a mistake."""
+MOST_COPIES = 64
+"""Data-parallel copies of the engine on one machine: more are a mistake."""
 
 MOST_MEGAPIXELS = 150
 """Pillow refuses more in one picture, and so do the engines that use it."""
-
-ROUTER_PORTS = 2
-"""Ports between that of the endpoint and those of its engines: the router's and that of the router's metrics."""
 
 _PYTHON = (VLLM, SGLANG)
 """Engines that read safetensors and name attention backends."""
@@ -77,11 +72,6 @@ class Settings(Values):
     dflash_http_port = Field(kinds.port, 80, unit="port")
     dflash_acme_url = Field(kinds.https_url, "")
     dflash_acme_root = Field(kinds.path, "", unit="file")
-    # --- several engines
-    replicas = Field[int](kinds.at_most(MOST_REPLICAS), 1, unit="engines")
-    router_engines = Field[tuple[str, ...]](kinds.engine_addresses, ())
-    drain_seconds = Field[int](kinds.whole, 120, unit="seconds")
-    dflash_cores = Field[tuple[int, ...]](kinds.cores, (), internal=True)
     # --- weights
     model_host_path = Field(kinds.path, "", unit="directory")
     model_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
@@ -104,6 +94,7 @@ class Settings(Values):
     max_num_batched_tokens = Field[int | None](kinds.positive, None, unit="tokens")
     gpu_memory_utilization = Field[float | None](kinds.fraction, None, unit="of a GPU's memory", templates=_PYTHON)
     tensor_parallel_size = Field[int | None](kinds.positive, None, unit="GPUs", templates=_PYTHON)
+    data_parallel_size = Field[int](kinds.at_most(MOST_COPIES), 1, unit="copies of the engine", templates=_PYTHON)
     nodes = Field[int](kinds.positive, 1, unit="machines", templates=_PYTHON)
     node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
@@ -148,27 +139,11 @@ class Settings(Values):
             )
 
     def _check_ports(self) -> None:
-        """The ports behind that of the endpoint are those of the router, of its metrics and of the engines."""
         if self.dflash_domain and len({self.dflash_port, self.dflash_http_port, self.dflash_https_port}) < 3:
             raise Refused(
                 f"{Settings.dflash_port}, {Settings.dflash_http_port} and {Settings.dflash_https_port} must be three "
                 "different ports",
                 hint=f"choose another {Settings.dflash_port}, such as {Settings.dflash_port.default}",
-            )
-        private = range(self.dflash_port + 1, self.dflash_port + ROUTER_PORTS + self.replicas + 1)
-        for field, port in (
-            (Settings.dflash_https_port, self.dflash_https_port),
-            (Settings.dflash_http_port, self.dflash_http_port),
-        ):
-            if self.dflash_domain and self.several_engines and port in private:
-                raise Refused(
-                    f"{field}={port} is a port of the router or of an engine ({private[0]}-{private[-1]})",
-                    hint=f"choose another {field}, or another {Settings.dflash_port}: their ports follow it",
-                )
-        if self.several_engines and self.dflash_port + ROUTER_PORTS + self.replicas > LAST_PORT:
-            raise Refused(
-                f"{Settings.dflash_port}={self.dflash_port} leaves no ports for {self.replicas} engines and a router",
-                hint=f"set {Settings.dflash_port} to {LAST_PORT - ROUTER_PORTS - self.replicas} or less",
             )
 
     def _check_schedule(self, values: Mapping[str, str]) -> None:
@@ -214,18 +189,6 @@ class Settings(Values):
     def uses_ray(self) -> bool:
         """Whether a Ray cluster that exists runs the engine's workers."""
         return self.distributed_executor == RAY
-
-    @property
-    def several_engines(self) -> bool:
-        """Whether a router on this machine shares requests out to several engines, here or on other machines."""
-        return self.replicas > 1 or bool(self.router_engines)
-
-    @property
-    def routed_by(self) -> str:
-        """The setting because of which there is a router, and its value."""
-        if self.replicas > 1:
-            return f"{Settings.replicas}={self.replicas}"
-        return f"{Settings.router_engines}={','.join(self.router_engines)}"
 
     @property
     def published(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.deployment.front import INNER_PORT, service_of
 from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.plan.command import model_path
@@ -33,7 +32,7 @@ def endpoint_of(deployment: Deployment, plan: Plan, *, timeout: float | None = N
             hint="make a new key: `dflash-deploy keys rotate`",
         )
     model = model_name(plan)
-    url = url_of(deployment, plan)
+    url = url_of(plan)
     return Endpoint(url, deployment.key, model, timeout=timeout) if timeout else Endpoint(url, deployment.key, model)
 
 
@@ -42,33 +41,11 @@ def model_name(plan: Plan) -> str:
     return next(iter(plan.settings.served_model_name), model_path(plan))
 
 
-def url_of(deployment: Deployment, plan: Plan) -> str:
+def url_of(plan: Plan) -> str:
     """Return the URL at which this machine reaches an endpoint, without a domain's TLS."""
-    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
-    if is_private(deployment, plan):
-        host, port = _container_address(deployment, plan), INNER_PORT
+    host = plan.settings.dflash_bind
     # a server listens on the wildcard address; a client cannot connect to it
-    return f"http://{joined(WILDCARDS.get(host, host), port)}"
-
-
-def follow(endpoint: Endpoint, deployment: Deployment, plan: Plan) -> None:
-    """Give an endpoint the address that its engine has now: a container that is created again may get another one."""
-    if is_private(deployment, plan):
-        endpoint.move(url_of(deployment, plan))
-
-
-def is_private(deployment: Deployment, plan: Plan) -> bool:
-    """Whether an engine is one of several in containers, whose port is not published."""
-    return deployment.member is not None and plan.runtime == "compose"
-
-
-def _container_address(deployment: Deployment, plan: Plan) -> str:
-    """The address of the engine's container on this machine; a name that is never found if it does not run."""
-    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415 - the Docker client takes 0.2 s
-
-    runtime = ComposeRuntime(deployment, plan)
-    # RFC 6761
-    return runtime.address_here or f"{service_of(deployment)}.invalid"
+    return f"http://{joined(WILDCARDS.get(host, host), plan.settings.dflash_port)}"
 
 
 def log_reader_for(plan: Plan) -> LogReader:

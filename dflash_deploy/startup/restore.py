@@ -21,7 +21,6 @@ from dflash_deploy.plan.sizes import budget_of
 from dflash_deploy.runtime.protocol import Runtime
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup.progress import Display, ShowProgress, Step, Timekeeper
-from dflash_deploy.startup.rolling import ComposeFile
 from dflash_deploy.startup.start import bring_up
 
 HALF = "half"
@@ -108,10 +107,7 @@ def temporary_settings(
     Raises EngineNotReady and PreflightRefused as `up` does.
     """
 
-    file = ComposeFile(deployment, plan)
-
     def become(other: Plan) -> None:
-        file.write(other)
         with display() as show:
             bring_up(deployment, other, runtime_for(deployment, other), patience=patience, show=show)
 
@@ -121,7 +117,6 @@ def temporary_settings(
             become(plan)
         except BaseException:
             with _undisturbed(), display() as show:
-                file.write(plan)
                 tell = partial(Timekeeper(show).tell, Step("restoring the settings of .env"))
                 runtime_for(deployment, plan).start(tell)
             raise

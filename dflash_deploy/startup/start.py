@@ -37,7 +37,7 @@ from dflash_deploy.host.ports import foreign_bind, listener_on
 from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.engine import endpoint_of, is_private, log_reader_for
+from dflash_deploy.startup.engine import endpoint_of, log_reader_for
 from dflash_deploy.startup.progress import Phases, ShowProgress, Step, Timekeeper, message_of, usual_seconds
 from dflash_deploy.weights.check import check_weights
 
@@ -64,11 +64,11 @@ def preflight(
     for finding in plan.errors:
         raise PreflightRefused(finding.message, hint=finding.fix)
     runtime.preflight()
-    published = plan.settings.answers_requests and not is_private(deployment, plan)
-    if published and (foreign := foreign_bind(plan.settings.dflash_bind)) is not None:
+    answers = plan.settings.answers_requests
+    if answers and (foreign := foreign_bind(plan.settings.dflash_bind)) is not None:
         raise PreflightRefused(foreign[0], hint=foreign[1])
     check_models(deployment, plan)
-    if published:
+    if answers:
         _check_port(plan, runtime)
 
 

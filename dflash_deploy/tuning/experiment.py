@@ -15,9 +15,9 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import NotPossible
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
+from dflash_deploy.planning import plan_with
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
-from dflash_deploy.startup.rolling import plan_with
 
 MOST_CONCURRENT = 16
 """Up to here each power of two is measured if no concurrency is asked for."""

@@ -21,10 +21,9 @@ from dflash_deploy.document import Documented
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.engine import endpoint_of, follow
+from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.progress import ShowProgress, show_redacted
 from dflash_deploy.startup.restore import temporary_settings
-from dflash_deploy.startup.rolling import set_apart
 from dflash_deploy.tuning.choose import (
     HeadComparison,
     Option,
@@ -85,7 +84,6 @@ class Rig:
         plan = self.experiment.plan_with(changes)
         began = time.monotonic()
         self.become(plan)
-        follow(self.endpoint, self.experiment.deployment, self.experiment.plan)
         if changes or self.starts:
             self.starts.append(time.monotonic() - began)
         try:
@@ -180,7 +178,6 @@ def run(experiment: Experiment, *, patience: float, reporter: MeasurementReporte
         stack.enter_context(command_lock(deployment, "tune"))
         endpoint = stack.enter_context(endpoint_of(deployment, plan))
         served_names(endpoint, hint=START_IT, redact=deployment.redact)
-        stack.enter_context(set_apart(deployment, reporter.note))
         display = partial(show_redacted, reporter.starting, deployment.redact)
         become = stack.enter_context(temporary_settings(deployment, plan, patience=patience, display=display))
         rig = Rig(experiment, endpoint, become, reporter)

@@ -28,7 +28,7 @@ DOCUMENTS = documents.documents()
 
 def leaf(shown: Shown) -> str:
     """The command without its options: `models list`."""
-    return " ".join(shown.words[: 2 if shown.words[0] in {"profiles", "models", "keys", "image", "fleet"} else 1])
+    return " ".join(shown.words[: 2 if shown.words[0] in {"profiles", "models", "keys", "image"} else 1])
 
 
 def runnable(shown: Shown) -> bool:

@@ -53,24 +53,6 @@ def test_what_is_no_file_in_the_place_of_the_lock_is_set_aside(deployment: Path,
     assert lock.is_file()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        'ssh_config: "a\\0b"',
-        'ssh_config: "~nobody-here/x"',
-        'ssh_config: "a\\nb"',
-        'install: {wheel: "~nobody-here/x"}',
-        'install: {wheel: "a\\0b"}',
-    ],
-)
-def test_a_path_in_the_fleets_file_that_is_none(tmp_path: Path, line: str) -> None:
-    (tmp_path / "fleet.yaml").write_text(f"{line}\nhosts:\n- {{name: a, address: 127.0.0.1}}\n")
-    done = dflash("fleet", "up", at=tmp_path)
-    assert done.code is not ExitCode.UNEXPECTED, done.err
-    assert "unexpected" not in done.err
-    assert "\n  hint: " in done.err
-
-
 @pytest.mark.parametrize("place", ["", "  bundled: models/none\n", "  repo: a/b\n  bundled: models/tiny/target\n"])
 def test_an_own_catalog_whose_weights_have_no_place(tmp_path: Path, place: str) -> None:
     families = tmp_path / "own" / "families"

@@ -11,10 +11,8 @@ import yaml
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
-from dflash_deploy.features.monitoring.project import scraped
 from dflash_deploy.operations.bench import LAST_BASELINE, keep_figures
 from dflash_deploy.operations.key_file import key
-from dflash_deploy.plan.replicas import router_metrics_port
 from dflash_deploy.planning import plan_of
 from tests.support.bench_figures import figures, keep, keep_baseline, settings_of
 from tests.support.cli import dflash, edit_env, initialise
@@ -43,25 +41,6 @@ def test_promtool_accepts_what_is_exported(deployment: Path, tmp_path: Path) -> 
     (config,) = document["scrape_configs"][0]["static_configs"]
     assert config["targets"] == data["targets"]
     assert config["labels"]["deployment"] == Deployment(deployment).project_name
-
-
-def test_several_engines_in_containers_are_read_through_their_door(tmp_path: Path) -> None:
-    place, port = tmp_path / "vision", free_port()
-    two = ("--engine", "llamacpp", "--replicas", "2", "--runtime", "compose", "--port", str(port))
-    initialise("--profile", "cpu", *two, at=place)
-    deployment = Deployment(place)
-    paths = [f"/replicas/{number}/metrics" for number in (1, 2)]
-    # without Docker: `monitor export` adds a key, and asks the engines whether they know it
-    assert list(scraped(deployment, plan_of(deployment)).engines) == [f"127.0.0.1:{port}{path}" for path in paths]
-    assert scraped(deployment, plan_of(deployment)).router == f"127.0.0.1:{port}/router/metrics"
-    published = (place / ".dflash" / "door" / "Caddyfile").read_text()
-    assert all(f"path {path}\n" in published for path in (*paths, "/router/metrics"))
-    # it asks for the key that the engines ask for, and nothing but the door is published
-    router = yaml.safe_load((place / "compose.yaml").read_text())["services"]["router"]
-    assert "ports" not in router
-    assert router["networks"] == ["engines"]
-    assert [mount["source"] for mount in router["volumes"]] == ["./.dflash/router", "./.dflash/keys"]
-    assert router["environment"]["DFLASH_KEYS_FILE"] == "/run/dflash/keys/keys.json"
 
 
 def test_the_key_is_in_its_file_only(deployment: Path, tmp_path: Path) -> None:
@@ -195,19 +174,6 @@ def test_a_key_with_that_name_that_opens_more_is_not_given_out(deployment: Path,
     assert ran.code is ExitCode.USAGE
     assert "opens more than /metrics" in ran.err
     assert not (tmp_path / "out" / "metrics.key").exists()
-
-
-def test_each_of_several_engines_is_read(tmp_path: Path) -> None:
-    place = tmp_path / "several"
-    port = free_port()
-    initialise("--profile", "cpu", "--runtime", "native", "--replicas", "2", "--port", str(port), at=place)
-    ran = dflash("monitor", "export", str(tmp_path / "out"), "--json", at=place).succeeded()
-    assert len(set(ran.document["data"]["targets"])) == 2
-    document = yaml.safe_load((tmp_path / "out" / "prometheus.yml").read_text())
-    configs = document["scrape_configs"][0]["static_configs"]
-    assert [config["labels"]["replica"] for config in configs] == ["1", "2"]
-    assert f"127.0.0.1:{port}" not in ran.document["data"]["targets"]
-    assert document["scrape_configs"][1]["static_configs"][0]["targets"] == [f"127.0.0.1:{router_metrics_port(port)}"]
 
 
 def test_the_endpoint_is_asked_for_as_clients_reach_it(deployment: Path, tmp_path: Path) -> None:

@@ -46,10 +46,6 @@ OPERATIONS = {
 """Each public function of the modules."""
 
 SHARED = {
-    "export.operations.check_cluster",
-    "export.operations.check_folder",
-    "fleet.file.read_fleet",
-    "fleet.settings.open_fleet",
     "plan.chosen",
 }
 """What several operations call first; no operations themselves."""

@@ -1,4 +1,4 @@
-"""A llama.cpp engine under a domain, with its door as a container; then two engines behind the same door."""
+"""A llama.cpp engine under a domain, with its door as a container."""
 
 import json
 import os
@@ -10,14 +10,13 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.operations.status import status
-from tests.docker.test_replicas import OVERRIDE, containers
 from tests.support.caddy import AUTHORITY, running
 from tests.support.cli import dflash, edit_env
 from tests.support.commands import eventually
 from tests.support.composed import composed, docker
 from tests.support.container_engine import Engine
 from tests.support.ports import free_port, free_run, http_port
-from tests.support.standin_llamacpp import ensure_server_image
+from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 from tests.support.under_domain import (
     ELSEWHERE,
     HANGS,
@@ -37,13 +36,28 @@ from tests.support.under_domain import (
 IMAGE = "dflash-deploy/llamacpp:domain-under-test"
 USER = 1000
 
+OVERRIDE = f"""\
+services:
+  door:
+    build:
+      args:
+        BASE_IMAGE: {DEBIAN}
+"""
+
+
+def containers(deployment: Deployment) -> dict[str, dict[str, Any]]:
+    """What `docker inspect` says of each container of the deployment, by its service."""
+    of_project = f"label=com.docker.compose.project={deployment.project_name}"
+    names = docker("ps", "-aq", "--no-trunc", "--filter", of_project).split()
+    found = json.loads(docker("inspect", *names)) if names else []
+    return {one["Config"]["Labels"]["com.docker.compose.service"]: one for one in found}
+
 
 @pytest.fixture(scope="module")
 def served(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """`init` and `up` of one engine under a domain as the user 1000; both images are built on the way."""
     directory, base, ports = tmp_path_factory.mktemp("domain"), ensure_server_image(), free_run(2)
-    # one engine has no router: its door builds the image
-    (directory / "compose.override.yaml").write_text(OVERRIDE.replace("router:", "door:"))
+    (directory / "compose.override.yaml").write_text(OVERRIDE)
     edited = {"DFLASH_HTTPS_PORT": str(ports), "DFLASH_HTTP_PORT": str(ports + 1), "MAX_BODY_MIB": "1"}
     told, owner = ("--engine", "llamacpp", "--domain", HOST), USER if os.geteuid() == 0 else None
     with composed(directory, base, *told, image=IMAGE, owner=owner, **edited) as made:
@@ -174,17 +188,3 @@ def test_no_domain_restarts_no_engine(served: Path) -> None:
     assert not listens("127.0.0.1", port_of(served, "DFLASH_HTTPS_PORT"))
     assert set(containers(Deployment(served))) == {"engine"}
     assert engine_of(served) == first
-
-
-def test_two_engines_have_the_domain_too(served: Path) -> None:
-    (served / "compose.override.yaml").write_text(OVERRIDE)
-    edit_env(served, REPLICAS="2", DFLASH_DOMAIN=HOST)
-    started = up(served)
-    assert started["endpoint"] == f"{url_of(served)}/v1"
-    assert {"door: certificate", "door: live", "door: models"} <= passed(started)
-    assert set(containers(Deployment(served))) == {"engine-1", "engine-2", "router", "door"}
-    streams_over_http2(served)
-    only_routes_of_applications(served)
-    # their own address on this machine stays
-    assert listens("127.0.0.1", port_of(served, "DFLASH_PORT"))
-    assert not listens(ELSEWHERE, port_of(served, "DFLASH_PORT"))

@@ -22,9 +22,9 @@ from tools.panels import DRAWN, panels_page, without_data
 
 NOT_READ = (
     *("dflash:gpu_", "dflash:fabric_", "dflash:memory_", "dflash:disk_", "dflash:cpu_"),
-    *("dflash:router:", "dflash:endpoint:"),
+    "dflash:endpoint:",
 )
-"""Recorded metrics of exporters and of a router: tests/parsers reads real ones."""
+"""Recorded metrics of exporters: tests/parsers reads real ones."""
 
 
 SHOWN = """

@@ -1,4 +1,4 @@
-"""Two engines for the tests that need them, and the table of combinations, printed behind its tests."""
+"""The engines' parsers, and the table of combinations, printed behind its tests."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,10 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.parsers.combinations import PARSERS, planned
-from tests.support.cli import dflash
-from tests.support.llamacpp_native import processes
 from tests.support.parsers import Rejections, parsers
-from tests.support.ports import free_run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,18 +23,6 @@ def rejections() -> Iterator[Rejections]:
     """What the engines' own parsers say."""
     with parsers() as running:
         yield running
-
-
-@pytest.fixture(scope="session")
-def two_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of two llama.cpp servers behind the router and the door, which `up` has started."""
-    directory = tmp_path_factory.mktemp("several")
-    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
-    dflash("init", *told, "--port", str(free_run(7)), at=directory).succeeded()
-    dflash("up", at=directory).succeeded()
-    yield directory
-    dflash("down", at=directory).succeeded()
-    assert not processes(directory)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

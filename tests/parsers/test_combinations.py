@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from dflash_deploy.deployment.compose import create, resolved_document
+from dflash_deploy.deployment.compose import VARIABLE, compose_text, create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.plan.command import engine_command
@@ -78,6 +79,17 @@ def compose_refuses(directory: Path, *environments: str) -> str:
     return done.stderr or (f"ended with {done.returncode}" if done.returncode else "")
 
 
+def resolved(node: object, plan: Plan) -> object:
+    """A document with the value of each variable."""
+    if isinstance(node, dict):
+        return {name: resolved(one, plan) for name, one in node.items()}
+    if isinstance(node, list):
+        return [resolved(one, plan) for one in node]
+    if isinstance(node, str):
+        return VARIABLE.sub(lambda found: plan.values.get(found["name"]) or found["default"] or "", node)
+    return node
+
+
 def as_compose_reads(node: object, *, is_value: bool = False) -> object:
     """A resolved document without what Compose passes on unread: environment and labels, and the names of weights.
 
@@ -106,7 +118,7 @@ def test_compose_accepts_every_rendering(tmp_path: Path) -> None:
     create(anywhere, planned()[0])
     distinct: dict[str, Plan] = {}
     for plan in planned():
-        document = resolved_document(anywhere, plan, kept=())
+        document = resolved(yaml.safe_load(compose_text(anywhere, plan)), plan)
         distinct.setdefault(json.dumps(as_compose_reads(document)), plan)
     assert {plan.engine.name for plan in distinct.values()} == {plan.engine.name for plan in planned()}
 

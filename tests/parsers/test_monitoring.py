@@ -42,7 +42,6 @@ NOT_HERE = {
     "dflash:queue_seconds:": "llama.cpp has no histograms",
     "dflash:gpu_": "needs a GPU",
     "dflash:fabric_ports_active": "needs InfiniBand or RoCE",
-    "dflash:router:": "needs several engines",
     "dflash:endpoint:": "needs blackbox exporter",
 }
 """Recorded metrics without data on this machine, and why."""

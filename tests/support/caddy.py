@@ -153,5 +153,5 @@ def in_front_of(endpoint: Endpoint, place: Path, *, mib: int = 64) -> Iterator[E
     """An endpoint under a domain: Caddy with our Caddyfile and TLS. `mib` is the limit of its bodies."""
     site = Site("127.0.0.1", free_port(), free_port())
     upstream = endpoint.url.removeprefix("http://")
-    with published(place / "caddy", Door(site, (upstream,), str(place / "data"), mib << 20)) as caddy:
+    with published(place / "caddy", Door(site, upstream, str(place / "data"), mib << 20)) as caddy:
         yield Endpoint(site.url, endpoint.key, ssl.create_default_context(cafile=str(caddy.root)))

@@ -36,10 +36,9 @@ def processes(directory: Path) -> dict[int, str]:
     return found
 
 
-def server_of(directory: Path, number: int | None = None) -> int:
-    """The PID of the engine itself, behind its supervisor and its gateway; of several, that of engine `number`."""
-    state = Path(".dflash") if number is None else Path(".dflash", "replicas", str(number))
-    session = json.loads((directory / state / "run.json").read_text())["pid"]
+def server_of(directory: Path) -> int:
+    """The PID of the engine itself, behind its supervisor and its gateway."""
+    session = json.loads((directory / ".dflash" / "run.json").read_text())["pid"]
     (engine,) = [
         pid
         for pid, line in processes(directory).items()

@@ -23,8 +23,10 @@ BUCKETS = {"0.1": 5.0, "0.5": 9.0, "2.5": 10.0, "10": 10.0, "60": 10.0, "+Inf": 
 """The increase of each bucket in 30 s: ten requests, nine of them faster than half a second."""
 
 NODE = 'deployment="tiny",instance="box"'
-ROUTER, EDGE = 'deployment="tiny",instance="127.0.0.1:8002"', 'deployment="tiny",instance="https://box.example/health"'
-WORKERS = ("http://127.0.0.1:8003", "http://127.0.0.1:8004")
+EDGE = 'deployment="tiny",instance="https://box.example/health"'
+TARGET = 'deployment="tiny",instance="127.0.0.1:8000"'
+"""The labels of the engine, as the scrape job sets them."""
+
 ACCEPTANCE_LENGTH = 3.0
 """That of the healthy engines: two of seven draft tokens are accepted in each step."""
 
@@ -39,14 +41,9 @@ def gauge(value: float) -> str:
     return f"{value:g}+0x{LENGTH}"
 
 
-def target(replica: int = 0) -> str:
-    """The labels of one engine, as the scrape job sets them."""
-    return f'deployment="tiny",replica="{replica}",instance="127.0.0.1:{8000 + replica}"'
-
-
-def healthy(names: MetricNames, replica: int = 0) -> dict[str, str]:
+def healthy(names: MetricNames) -> dict[str, str]:
     """An engine under load: 600 tokens and 200 steps in 30 s."""
-    here = target(replica)
+    here = TARGET
     values = {
         names.generated_tokens: counter(600),
         names.prompt_tokens: counter(3000),
@@ -107,28 +104,11 @@ def machine() -> dict[str, str]:
 
 
 def front() -> dict[str, str]:
-    """A router in front of two engines, and the endpoint, as SMG and blackbox exporter describe them."""
-    series = {f'up{{{ROUTER},job="dflash-router"}}': gauge(1)}
-    for worker in WORKERS:
-        series |= {
-            f'smg_worker_health{{{ROUTER},worker="{worker}"}}': gauge(1),
-            f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(0),
-            # it stays 1 after a removal, and is 1 under load
-            f'smg_worker_stalled{{{ROUTER},worker="{worker}",reason="wedged"}}': gauge(1),
-        }
-    return series | {
-        answers_of_router(200): counter(100),
-        answers_of_router(503): counter(0),
-        # the launcher asks this path, also while no engine answers
-        f'smg_http_responses_total{{{ROUTER},path="/workers",status_code="500",error_code=""}}': counter(60),
+    """The endpoint, as blackbox exporter describes it."""
+    return {
         f'probe_success{{{EDGE},job="dflash-endpoint"}}': gauge(1),
         f'probe_ssl_earliest_cert_expiry{{{EDGE},job="dflash-endpoint"}}': gauge(60 * 86400),
     }
-
-
-def answers_of_router(status: int) -> str:
-    """The counter of SMG's answers with a status."""
-    return f'smg_http_responses_total{{{ROUTER},path="/v1/chat/completions",status_code="{status}",error_code=""}}'
 
 
 def engines() -> dict[str, MetricNames]:

@@ -67,15 +67,6 @@ class ScriptedRuntime:
         """It is started."""
         return True
 
-    def is_current(self) -> bool:
-        """It runs with these settings."""
-        return True
-
-    @property
-    def private_url(self) -> str:
-        """No router reaches it."""
-        return ""
-
     def halt(self, *, at_once: bool = False) -> None:
         """Note that it was stopped."""
         self.halted = True

@@ -30,8 +30,8 @@ _METRICS = f"""# Recorded metrics
 
 The rules of `monitoring/rules.yaml` give the metrics of all engines the same names. Alerts and dashboards use only
 these.
-Each series has the labels `deployment`, `replica` and `instance` of the scrape job. Series of an engine also have the
-label `engine`.
+Each series has the labels `deployment` and `instance` of the scrape job. Series of an engine also have the label
+`engine`.
 
 `baseline.yaml` of an export has `{BASELINE}`: the time per output token
 without speculative decoding at the concurrency of the engine, from the last `bench` with `--baseline`. If that run did
@@ -102,8 +102,6 @@ def metrics() -> str:
 _SOURCES = {
     "node_": "node exporter",
     "DCGM_": "DCGM exporter",
-    "smg_": "the router",
-    "dflash-router": "the router",
     "probe_": "blackbox exporter",
 }
 """What a recorded metric is from, by a part of its expression."""

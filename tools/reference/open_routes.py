@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import router_routes
-
 SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 
 Route = tuple[str, str]
@@ -46,14 +44,6 @@ SGLANG = Surveyed(
     "tests/parsers/test_open_routes.py",
 )
 
-ROUTER = Surveyed(
-    f"SMG {router_routes.RELEASE}, the router",
-    len(router_routes.ROUTES),
-    router_routes.OPEN,
-    "tests/parsers/test_replicas_closed.py",
-)
-"""It listens on 127.0.0.1 only, and its open routes are the same here and as released, but for its history."""
-
 
 def vllm() -> Surveyed:
     """vLLM's routes as the table of SECURITY.md has them, which a test compares with its router."""
@@ -81,9 +71,6 @@ _TAIL = """
 As released, SGLang, llama.cpp and its fork also answer every OPTIONS request. The page of llama.cpp at `GET /` is off.
 The fork's row is that of a build without the page; its test is reported as skipped if the fork's binary is missing.
 
-The router of several engines listens on 127.0.0.1 only. Requests without a key generate nothing on any of its routes,
-and `POST /v1/conversations` keeps nothing: its history is off.
-
 `test --only auth` asks a running endpoint for all routes of its engine.
 """
 
@@ -96,10 +83,9 @@ def page() -> str:
 def _rows() -> Iterator[str]:
     yield "| engine | routes | open as released | open here | test |"
     yield "|---|---|---|---|---|"
-    for one in (vllm(), SGLANG, LLAMACPP, BUUN, ROUTER):
+    for one in (vllm(), SGLANG, LLAMACPP, BUUN):
         test = f"[{one.test.removeprefix('tests/').removesuffix('.py')}](../../{one.test})"
-        here = one.released if one is ROUTER else HERE
-        yield f"| {one.engine} | {one.routes} | {_listed(one.released)} | {_listed(here)} | {test} |"
+        yield f"| {one.engine} | {one.routes} | {_listed(one.released)} | {_listed(HERE)} | {test} |"
 
 
 def _listed(routes: frozenset[Route]) -> str:

@@ -90,7 +90,7 @@ class ScrapedTarget(Documented):
     """What Prometheus reads."""
 
     kind: str
-    """What it is: `engine` or `router`; `node` and `gpu` are exporters, `endpoint` is it as clients reach it."""
+    """What it is: `engine`; `node` and `gpu` are exporters, `endpoint` is it as clients reach it."""
     address: str
     """Its address, as HOST:PORT; of an endpoint its URL."""
     health: str

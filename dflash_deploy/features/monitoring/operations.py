@@ -37,7 +37,6 @@ from dflash_deploy.features.monitoring.project import (
     KEY_FILE,
     KEY_NAME,
     OPTIONAL,
-    REPLICA,
     RESTART_LOOP,
     RESTART_WINDOW,
     RUNBOOK,
@@ -52,8 +51,8 @@ from dflash_deploy.host.ask import container_engine, elsewhere, project_containe
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.intake.files import MIB, read_text, shown
 from dflash_deploy.intake.parse import Invalid, parse_yaml
-from dflash_deploy.operations.replicas import refuse_other_ranks
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.operations.work import WORK
 from dflash_deploy.planning import plan_of
 from dflash_deploy.registry import Happened
@@ -359,7 +358,7 @@ def export_monitoring(
     refuse_files_of_others(out)
     added = with_metrics_key(deployment)
     targets, files = write_project(deployment, plan, out, interval=interval, note=reporter.note)
-    return MonitoringExport(out.absolute(), files, targets.engines, KEY_NAME, added)
+    return MonitoringExport(out.absolute(), files, (targets.engine,), KEY_NAME, added)
 
 
 def _created(out: Path) -> Path:
@@ -386,11 +385,10 @@ def silenced(
 ) -> Iterator[None]:
     """Silence the alerts that a restart causes while the block runs, if Alertmanager runs.
 
-    Of one of several engines these are its own alerts: the others answer, and their alerts are sent. The silence ends
-    with a failure of the block, so that its alerts are sent. After a success, or back with the last working settings,
-    it lasts SETTLING longer. A command that measures restarts the engine often: RestartLoop stays silent for as long as
-    it counts those restarts. The silence of a killed command ends with the next command, at the latest after `most`. An
-    Alertmanager that does not answer stops no command.
+    The silence ends with a failure of the block, so that its alerts are sent. After a success, or back with the
+    last working settings, it lasts SETTLING longer. A command that measures restarts the engine often: RestartLoop
+    stays silent for as long as it counts those restarts. The silence of a killed command ends with the next
+    command, at the latest after `most`. An Alertmanager that does not answer stops no command.
     """
     address = address_of(deployment, ALERTMANAGER)
     if not address or not _set(address, deployment, command, most, note):
@@ -418,8 +416,7 @@ def _set(
 ) -> bool:
     """Replace the silences of commands by one that lasts this long, if at all; return whether Alertmanager answered."""
     name = deployment.project_name
-    one = "the engine" if deployment.member is None else f"engine {deployment.member}"
-    comment = f"`{command}` restarts {one}"
+    comment = f"`{command}` restarts the engine"
     try:
         with MonitoringApi(address) as api:
             api.end_silences({DEPLOYMENT: name}, BY_COMMAND)
@@ -435,10 +432,6 @@ def _set(
 
 
 def caused_by_restart(deployment: Deployment) -> dict[str, str]:
-    """The labels of an alert that a restart of the deployment, or of one of its engines, causes; as patterns."""
-    caused = [alert for alert in alerts() if alert.by_restart]
-    if deployment.member is None:
-        return {DEPLOYMENT: deployment.project_name, "alertname": "|".join(alert.name for alert in caused)}
-    # the others have no label with the number of an engine
-    own = "|".join(alert.name for alert in caused if not alert.needs)
-    return {DEPLOYMENT: deployment.project_name, "alertname": own, REPLICA: str(deployment.member)}
+    """The labels of an alert that a restart of the deployment causes; as patterns."""
+    caused = "|".join(alert.name for alert in alerts() if alert.by_restart)
+    return {DEPLOYMENT: deployment.project_name, "alertname": caused}

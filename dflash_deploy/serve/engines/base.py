@@ -151,6 +151,8 @@ class Engine(ABC):
     """Whether the drafter picks an attention backend of its own if none is named, whatever the target's is."""
     fp8_kv_from_checkpoint: ClassVar[bool] = False
     """Whether a checkpoint can force an FP8 KV cache on the engine."""
+    shares_experts: ClassVar[bool] = False
+    """Whether the experts of a mixture are divided over all data-parallel copies."""
     stale_drafter_prefixes: ClassVar[bool] = False
     """Whether releases of it exist that lose the drafter's part of cached prefixes."""
 

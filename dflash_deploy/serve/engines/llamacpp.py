@@ -205,7 +205,7 @@ class Llamacpp(Engine):
             title=f"{' '.join(filter(None, (self.title, server.version)))}: llama-server",
             command=(sys.executable, "-m", DOOR, LLAMACPP, *server.command(arguments)),
             arguments=tuple(arguments),
-            environment={**environment, **_threads(settings)},
+            environment=dict(environment),
         )
 
     def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
@@ -277,11 +277,6 @@ class LlamacppBuun(Llamacpp):
     def how_to_install(self, extra: str) -> str:
         """No package index has the fork."""
         return f"build its llama-server, and put it on the PATH or name it in {Settings.llama_server}"
-
-
-def _threads(settings: Settings) -> dict[str, str]:
-    """As many threads as the engine has cores of its own; llama.cpp counts those of the machine (common/arg.cpp)."""
-    return {"LLAMA_ARG_THREADS": str(len(settings.dflash_cores))} if settings.dflash_cores else {}
 
 
 def only_for_processors(directory: Path) -> bool:

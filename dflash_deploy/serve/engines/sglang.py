@@ -108,6 +108,8 @@ class Sglang(Engine):
         "--tp-size": reserved(Settings.tensor_parallel_size),
         "--tensor-parallel-size": reserved(Settings.tensor_parallel_size),
         "--tp": reserved(Settings.tensor_parallel_size),
+        "--dp-size": reserved(Settings.data_parallel_size),
+        "--data-parallel-size": reserved(Settings.data_parallel_size),
         "--nnodes": reserved(Settings.nodes),
         "--node-rank": reserved(Settings.node_rank),
         "--dist-init-addr": reserved(Settings.master_addr),
@@ -200,6 +202,8 @@ def _limits(settings: Settings) -> Iterator[str]:
     yield from valued("--chunked-prefill-size", settings.max_num_batched_tokens)
     yield from valued("--mem-fraction-static", settings.gpu_memory_utilization)
     yield from valued("--tp-size", settings.tensor_parallel_size)
+    if settings.data_parallel_size > 1:
+        yield from ("--dp-size", str(settings.data_parallel_size))
 
 
 def _nodes(nodes: Nodes | None) -> Iterator[str]:

@@ -115,6 +115,9 @@ def _limits(settings: Settings) -> Iterator[str]:
     yield from valued("--max-num-batched-tokens", settings.max_num_batched_tokens)
     yield from valued("--gpu-memory-utilization", settings.gpu_memory_utilization)
     yield from valued("--tensor-parallel-size", settings.tensor_parallel_size)
+    if settings.data_parallel_size > 1:
+        # by default vLLM starts an API server, with a gateway of its own, for each copy
+        yield from ("--data-parallel-size", str(settings.data_parallel_size), "--api-server-count", "1")
 
 
 def _numerics(settings: Settings) -> Iterator[str]:
@@ -237,6 +240,7 @@ class Vllm(Engine):
     rereads = "echo"
     drafter_chooses_backend = True
     fp8_kv_from_checkpoint = True
+    shares_experts = True
     stale_drafter_prefixes = True
     compiled = "~/.cache/vllm"
     reserved_flags: ClassVar[Mapping[str, Reserved]] = {
@@ -266,6 +270,10 @@ class Vllm(Engine):
         "--enforce-eager": reserved(Settings.enforce_eager),
         "--tensor-parallel-size": reserved(Settings.tensor_parallel_size),
         "-tp": reserved(Settings.tensor_parallel_size),
+        "--data-parallel-size": reserved(Settings.data_parallel_size),
+        "-dp": reserved(Settings.data_parallel_size),
+        "--api-server-count": reserved(reason="and the gateway counts in one process"),
+        "-asc": reserved(reason="and the gateway counts in one process"),
         "--nnodes": reserved(Settings.nodes),
         "-n": reserved(Settings.nodes),
         "--node-rank": reserved(Settings.node_rank),

@@ -48,9 +48,6 @@ HANGS = "requests are in flight, and the engine does nothing"
 MEMORY = Path("/cache/dflash-health.json")
 """The memory between checks, in a directory that survives the restart; /tmp does not."""
 
-MEMORY_FILE = "DFLASH_HEALTH_FILE"
-"""The variable with another place for it: several engines share the directory."""
-
 _COUNTS = re.compile(r"^vllm:.*$", re.MULTILINE)
 _REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
 
@@ -212,7 +209,7 @@ def _children_of_init() -> Iterator[int]:
 
 
 if __name__ == "__main__":
-    trouble = check(Settings.dflash_port.read(os.environ), os.environ, Path(os.environ.get(MEMORY_FILE) or MEMORY))
+    trouble = check(Settings.dflash_port.read(os.environ), os.environ, MEMORY)
     if trouble:
         print(f"dflash: {trouble}")
     sys.exit(1 if trouble else 0)

@@ -57,13 +57,9 @@ def entry_of(key: Accepted) -> dict[str, str | int | None]:
     }
 
 
-def document_of(keys: Iterable[ApiKey], retiring: bytes | None = None) -> str:
-    """The content of the file for these keys, in JSON.
-
-    `retiring`: the digest of one more key of the owner.
-    """
-    known = [*map(accepted, keys), *([Accepted(OWNER, retiring, "all")] if retiring else [])]
-    return json.dumps({"schema": SCHEMA, "keys": [entry_of(key) for key in known]}, indent=1) + "\n"
+def document_of(keys: Iterable[ApiKey]) -> str:
+    """The content of the file for these keys, in JSON."""
+    return json.dumps({"schema": SCHEMA, "keys": [entry_of(accepted(key)) for key in keys]}, indent=1) + "\n"
 
 
 class Keyring:
@@ -159,17 +155,6 @@ ENGINE_HANGS = "engine_hangs"
 
 KEY_NAME = "X-Dflash-Key"
 """The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
-
-REPEATED = "X-Request-Id-Dflash-Routed"
-"""The header of a request through a router that repeats answers with 429. The door sets it.
-
-Of unknown headers, SMG passes on only those that begin with X-Request-Id."""
-
-LIMITED = "X-Dflash-Limited"
-"""The header of the answer above a limit to such a request, whose status is then UNREPEATED. The door makes it 429."""
-
-UNREPEATED = 403
-"""A status that a router passes on as it is."""
 
 INFERENCE = frozenset(
     {

@@ -17,10 +17,10 @@ from enum import Enum
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send, header_values
+from dflash_deploy.serve.gateway.asgi import App, ErrorAnswer, Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed
 from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
-from dflash_deploy.serve.gateway.keys import LIMITED, METRICS, REPEATED, UNREPEATED, Accepted
+from dflash_deploy.serve.gateway.keys import METRICS, Accepted
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.shapes import Shapes
@@ -215,7 +215,6 @@ class Metered:
                 elif not await self._contract.answers(scope, answer.send):
                     await self._app(scope, receive, answer.send)
         except ErrorAnswer as refusal:
-            answer.counts_as = "429" if refusal.status == UNREPEATED else ""
             await refusal.answer(scope, answer.send)
         finally:
             self._usage.count_request(key.name, answer.status)
@@ -225,7 +224,7 @@ class Metered:
         admission = self._limits.admit(key, time.monotonic())
         if admission.wait is not None:
             await read_for_proxy(scope, receive, MOST_READ)
-            raise _limited(key, admission.wait, scope)
+            raise _limited(key, admission.wait)
         try:
             request = await read(scope, receive)
             if request is not None:
@@ -240,7 +239,7 @@ class Metered:
         # more than the limit would keep others out no longer, and a client may state any number
         reserved = min(request.tokens(most), most)
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
-            raise _limited(key, wait, scope)
+            raise _limited(key, wait)
         answer.strips = asked(self._asks, scope["path"], request)
         at = self._shapes.milliseconds(begun) if self._shapes else 0
         try:
@@ -274,11 +273,9 @@ class Metered:
             self._usage.count_request(key.name, str(status))
 
 
-def _limited(key: Accepted, wait: int, scope: Scope) -> ErrorAnswer:
+def _limited(key: Accepted, wait: int) -> ErrorAnswer:
     said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
     again = [(b"retry-after", str(wait).encode())]
-    if header_values(scope, REPEATED.lower().encode()):
-        return ErrorAnswer(UNREPEATED, said, "rate_limit_exceeded", [*again, (LIMITED.lower().encode(), b"429")])
     return ErrorAnswer(429, said, "rate_limit_exceeded", again)
 
 
@@ -293,12 +290,11 @@ class _Answer:
         self._body = bytearray()
         self._reads = False
         self.strips = Strips.NOTHING
-        self.counts_as = ""
 
     @property
     def status(self) -> str:
         """The status of HTTP; `cancelled` if the answer was cut short."""
-        return (self.counts_as or str(self._status)) if self._done else "cancelled"
+        return str(self._status) if self._done else "cancelled"
 
     def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":

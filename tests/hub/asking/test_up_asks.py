@@ -8,7 +8,6 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import EngineMissing, ExitCode
-from dflash_deploy.features.fleet.host import fleet_fetch
 from dflash_deploy.operations import ask_engine
 from dflash_deploy.operations.ask_engine import Heard
 from dflash_deploy.operations.plan import plan as run_plan
@@ -39,13 +38,6 @@ def test_up_asks_before_it_fetches_and_once_for_the_same_question(hub: Hub, box:
         with pytest.raises(Fetching):
             start(box.directory)
     assert engine.asked == 5
-
-
-@pytest.mark.usefixtures("fetched")
-def test_a_host_of_one_engine_asks_before_it_fetches(box: Box, engine: Engine) -> None:
-    with pytest.raises(Fetching):
-        fleet_fetch(box.directory)
-    assert engine.asked == 1
 
 
 @pytest.mark.usefixtures("fetched")

@@ -14,9 +14,7 @@ from tests.support.promtool import (
     EDGE,
     LENGTH,
     NODE,
-    ROUTER,
-    WORKERS,
-    answers_of_router,
+    TARGET,
     counter,
     engines,
     front,
@@ -24,40 +22,34 @@ from tests.support.promtool import (
     healthy,
     machine,
     said_of,
-    target,
 )
 
 SPEEDUP = "dflash:speedup_over_plain"
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 VLLM = engines()["vllm"]
-HERE, THERE = target(0), target(1)
 
 FAULTS: Mapping[str, Mapping[str, str]] = {
-    "EngineDown": {f'up{{{HERE},job="dflash"}}': gauge(0)},
+    "EngineDown": {f'up{{{TARGET},job="dflash"}}': gauge(0)},
     "EngineHangs": {
-        f"vllm:iteration_tokens_total_count{{{HERE}}}": counter(0),
+        f"vllm:iteration_tokens_total_count{{{TARGET}}}": counter(0),
     },
-    "QueueGrows": {f"vllm:num_requests_waiting{{{HERE}}}": gauge(5)},
+    "QueueGrows": {f"vllm:num_requests_waiting{{{TARGET}}}": gauge(5)},
     "QueueSlow": {
-        f'vllm:request_queue_time_seconds_bucket{{{HERE},le="{le}"}}': counter(0) for le in ("0.1", "0.5", "2.5", "10")
+        f'vllm:request_queue_time_seconds_bucket{{{TARGET},le="{le}"}}': counter(0)
+        for le in ("0.1", "0.5", "2.5", "10")
     },
-    "KVCacheFull": {f"vllm:kv_cache_usage_perc{{{HERE}}}": gauge(0.97)},
-    "Preemptions": {f"vllm:num_preemptions_total{{{HERE}}}": counter(1)},
+    "KVCacheFull": {f"vllm:kv_cache_usage_perc{{{TARGET}}}": gauge(0.97)},
+    "Preemptions": {f"vllm:num_preemptions_total{{{TARGET}}}": counter(1)},
     "TTFTSlow": {
-        f'vllm:time_to_first_token_seconds_bucket{{{HERE},le="{le}"}}': counter(0) for le in ("0.1", "0.5", "2.5")
+        f'vllm:time_to_first_token_seconds_bucket{{{TARGET},le="{le}"}}': counter(0) for le in ("0.1", "0.5", "2.5")
     },
     # 1.4 tokens per step from the beginning
-    "AcceptanceFell": {f"vllm:spec_decode_num_accepted_tokens_total{{{each}}}": counter(80) for each in (HERE, THERE)},
-    "DraftsStopped": {f"vllm:spec_decode_num_drafts_total{{{HERE}}}": counter(0)},
-    "EnginesDiffer": {f"vllm:generation_tokens_total{{{HERE}}}": counter(200)},
-    "RestartLoop": {f"dflash_start_time_seconds{{{HERE}}}": f"1795000000+60x{LENGTH}"},
+    "AcceptanceFell": {f"vllm:spec_decode_num_accepted_tokens_total{{{TARGET}}}": counter(80)},
+    "DraftsStopped": {f"vllm:spec_decode_num_drafts_total{{{TARGET}}}": counter(0)},
+    "RestartLoop": {f"dflash_start_time_seconds{{{TARGET}}}": f"1795000000+60x{LENGTH}"},
     "MemoryLow": {f"node_memory_MemAvailable_bytes{{{NODE}}}": gauge(3e9)},
     "DiskFull": {f'node_filesystem_avail_bytes{{{NODE},fstype="ext4",mountpoint="/"}}': gauge(4e10)},
-    "RequestsRefused": {f"dflash_refused_requests_total{{{HERE}}}": counter(60)},
-    "RouterDown": {f'up{{{ROUTER},job="dflash-router"}}': gauge(0)},
-    "RouterLostEngine": {f'smg_worker_health{{{ROUTER},worker="{WORKERS[0]}"}}': gauge(0)},
-    "RouterNoEngine": {f'smg_worker_cb_state{{{ROUTER},worker="{worker}"}}': gauge(1) for worker in WORKERS},
-    "RouterErrors": {answers_of_router(503): counter(10)},
+    "RequestsRefused": {f"dflash_refused_requests_total{{{TARGET}}}": counter(60)},
     "EndpointDown": {f'probe_success{{{EDGE},job="dflash-endpoint"}}': gauge(0)},
     "CertificateExpires": {f'probe_ssl_earliest_cert_expiry{{{EDGE},job="dflash-endpoint"}}': gauge(6 * 86400)},
     # the port is up for 25 minutes
@@ -67,15 +59,12 @@ FAULTS: Mapping[str, Mapping[str, str]] = {
 }
 """The series that differ from those of a healthy deployment, by the alert that they cause."""
 
-TOGETHER: Mapping[str, Mapping[str, float]] = {"RouterNoEngine": {"RouterLostEngine": 2.0}}
-"""Alerts that fire with another one: an engine that is lost is one more that is."""
-
 USUAL, LATE = "35m", {"CertificateExpires": "65m"}
 """When an alert must fire: the one of a certificate waits an hour."""
 
 
-def two_replicas() -> dict[str, str]:
-    return {**healthy(VLLM, 0), **healthy(VLLM, 1), **machine(), **front()}
+def whole() -> dict[str, str]:
+    return {**healthy(VLLM), **machine(), **front()}
 
 
 def test_the_rules_are_valid() -> None:
@@ -90,52 +79,22 @@ def test_each_alert_has_a_fault() -> None:
 
 @pytest.mark.parametrize("alert", FAULTS)
 def test_an_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: Path) -> None:
-    series = two_replicas()
+    series = whole()
     assert set(FAULTS[alert]) <= set(series), "the fault is in a series that a healthy deployment does not have"
-    expected = {alert: 2.0 if alert == "AcceptanceFell" else 1.0, **TOGETHER.get(alert, {})}
-    firing = {f'{{alertname="{name}"}}': count for name, count in expected.items()}
+    firing = {f'{{alertname="{alert}"}}': 1.0}
     assert not said_of(tmp_path, {**series, **FAULTS[alert]}, {FIRING: firing}, at=LATE.get(alert, USUAL))
 
 
 def test_a_length_that_falls_below_its_median_is_an_alert_too(tmp_path: Path) -> None:
-    name = f"vllm:spec_decode_num_accepted_tokens_total{{{HERE}}}"
+    name = f"vllm:spec_decode_num_accepted_tokens_total{{{TARGET}}}"
     # from 3 to 1.7 tokens per step, after an hour
-    series = {**two_replicas(), name: "1000+400x120 49140+140x80"}
+    series = {**whole(), name: "1000+400x120 49140+140x80"}
     assert not said_of(tmp_path, series, {FIRING: {'{alertname="AcceptanceFell"}': 1.0}}, at="90m")
 
 
 def test_an_engine_without_counters_of_drafts_makes_none(tmp_path: Path) -> None:
-    series = {name: values for name, values in two_replicas().items() if "spec_decode" not in name}
-    assert not said_of(tmp_path, series, {FIRING: {'{alertname="DraftsStopped"}': 2.0}})
-
-
-def test_an_engine_that_fails_is_lost_to_the_router(tmp_path: Path) -> None:
-    series = {**two_replicas(), f'smg_worker_cb_state{{{ROUTER},worker="{WORKERS[0]}"}}': gauge(1)}
-    assert not said_of(tmp_path, series, {FIRING: {'{alertname="RouterLostEngine"}': 1.0}})
-
-
-def removed(worker: str) -> dict[str, str]:
-    """The series of an engine that left the router's list."""
-    return {f'smg_worker_{of}{{{ROUTER},worker="{worker}"}}': gauge(-1) for of in ("health", "cb_state")}
-
-
-def test_an_engine_that_was_removed_is_not_lost(tmp_path: Path) -> None:
-    used = {f'dflash:router:engine_used{{{ROUTER},worker="{WORKERS[1]}"}}': 1.0}
-    expected = {FIRING: {}, "dflash:router:engine_used": used}
-    assert not said_of(tmp_path, {**two_replicas(), **removed(WORKERS[0])}, expected)
-
-
-def test_a_router_without_engines_is_an_alert(tmp_path: Path) -> None:
-    series = {**two_replicas(), **removed(WORKERS[0]), **removed(WORKERS[1])}
-    assert not said_of(tmp_path, series, {FIRING: {'{alertname="RouterNoEngine"}': 1.0}})
-
-
-def test_a_router_that_saw_no_error_has_no_alert(tmp_path: Path) -> None:
-    series = {name: values for name, values in two_replicas().items() if "stalled" not in name and "503" not in name}
-    used = {f'dflash:router:engine_used{{{ROUTER},worker="{worker}"}}': 1.0 for worker in WORKERS}
-    failed = {f"dflash:router:failed{{{ROUTER}}}": 0.0}
-    expected = {FIRING: {}, "dflash:router:engine_used": used, "dflash:router:failed": failed}
-    assert not said_of(tmp_path, series, expected)
+    series = {name: values for name, values in whole().items() if "spec_decode" not in name}
+    assert not said_of(tmp_path, series, {FIRING: {'{alertname="DraftsStopped"}': 1.0}})
 
 
 @pytest.mark.parametrize("engine", engines())
@@ -149,7 +108,7 @@ def test_a_healthy_engine_has_no_alert_and_its_figures(engine: str, tmp_path: Pa
     }
     if names.ttft:
         figures["dflash:ttft_seconds:p50"] = 0.1
-    labels = f'{target()},engine="{engine}"'
+    labels = f'{TARGET},engine="{engine}"'
     expected = {record: {f"{record}{{{labels}}}": value} for record, value in figures.items()} | {FIRING: {}}
     if names.accepted_by_position:
         record = "dflash:acceptance_rate_by_position"
@@ -172,8 +131,8 @@ def test_the_speed_up_is_that_over_the_baseline_at_the_same_concurrency(
     engine: str, running: int, plain: float, tmp_path: Path
 ) -> None:
     names = engines()[engine]
-    series = {**healthy(names), f"{names.prefix}:{names.running}{{{target()}}}": gauge(running)}
-    labels = f'{{{target()},engine="{engine}"}}'
+    series = {**healthy(names), f"{names.prefix}:{names.running}{{{TARGET}}}": gauge(running)}
+    labels = f'{{{TARGET},engine="{engine}"}}'
     expected = {
         BASELINE: {f"{BASELINE}{labels}": plain},
         # the engine needs 20 ms per token
@@ -185,7 +144,7 @@ def test_the_speed_up_is_that_over_the_baseline_at_the_same_concurrency(
 def test_without_a_baseline_or_requests_there_is_no_speed_up(tmp_path: Path) -> None:
     nothing: dict[str, dict[str, float]] = {BASELINE: {}, SPEEDUP: {}}
     assert not said_of(tmp_path, healthy(VLLM), nothing)
-    idle = {**healthy(VLLM), f"vllm:num_requests_running{{{target()}}}": gauge(0)}
+    idle = {**healthy(VLLM), f"vllm:num_requests_running{{{TARGET}}}": gauge(0)}
     assert not said_of(tmp_path, idle, nothing, baseline={1: 0.03})
 
 

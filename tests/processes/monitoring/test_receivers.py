@@ -139,15 +139,6 @@ def test_a_command_that_restarts_the_engine_silences_what_that_causes(monitored:
     assert timedelta() < lasts <= SETTLING
 
 
-def test_a_command_that_restarts_one_of_several_engines_silences_its_alerts_only(monitored: Path) -> None:
-    with engine_work(Deployment(monitored).replica(2), "restart", SILENT):
-        assert suppressed(monitored, "EngineDown", replica="2")
-        assert not suppressed(monitored, "EngineDown", replica="1")
-        # the other engines answer
-        assert not suppressed(monitored, "RouterNoEngine")
-        assert [comment for comment, _ in silences(monitored)] == ["`restart` restarts engine 2"]
-
-
 def test_a_failure_ends_the_silence_of_its_command(monitored: Path) -> None:
     with pytest.raises(EngineNotReady), engine_work(Deployment(monitored), "up", SILENT):
         raise EngineNotReady("no", hint="yes")

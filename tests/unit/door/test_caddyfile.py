@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_deploy.door.caddyfile import PATHS, ROUTED, ROUTER_METRICS_PATH, Door, caddyfile, metrics_path
+from dflash_deploy.door.caddyfile import PATHS, Door, caddyfile
 from dflash_deploy.door.site import Authority, Plain, Site, site_of
 from dflash_deploy.errors import ExitCode, SettingsRefused
-from dflash_deploy.serve.gateway.keys import INFERENCE, opens
+from dflash_deploy.serve.gateway.keys import opens
 from tests.support.parsers.fetch import REPOSITORY
 
 MIB = 1 << 20
@@ -19,8 +19,8 @@ MIB = 1 << 20
 PUBLIC = Site("llm.example.com")
 
 
-def door(site: Site | Plain = PUBLIC, **more: object) -> Door:
-    given_values = {"upstreams": ("127.0.0.1:8000",), "storage": "/data", "body_bytes": 64 * MIB, **more}
+def door(site: Site = PUBLIC, **more: object) -> Door:
+    given_values = {"upstream": "127.0.0.1:8000", "storage": "/data", "body_bytes": 64 * MIB, **more}
     return Door(site, **given_values)  # type: ignore[arg-type]
 
 
@@ -72,45 +72,6 @@ def test_other_ports_are_in_each_address() -> None:
     assert sites(caddyfile(door(site)))[:2] == ["https://[2001:db8::1]:8443", "http://[2001:db8::1]:8080"]
 
 
-def test_plain_http_on_one_address_has_no_certificate() -> None:
-    text = caddyfile(door(Plain("127.0.0.1", 8000), upstreams=("127.0.0.1:30000",)))
-    # `http://127.0.0.1:8000` would listen on all addresses
-    assert sites(text) == ["http://:8000"]
-    assert "\tbind 127.0.0.1\n" in text
-    assert "tls" not in text.replace("skip_install_trust", "")
-
-
-def test_a_router_gets_what_generates_and_the_gateways_all_else() -> None:
-    text = caddyfile(door(upstreams=("127.0.0.1:8003", "127.0.0.1:8004"), router="127.0.0.1:8001"))
-    routed, rest = text.partition("handle @routed {")[2].split("@published path", 1)
-    assert "reverse_proxy 127.0.0.1:8001 {" in routed
-    assert "reverse_proxy 127.0.0.1:8003 127.0.0.1:8004 {" in rest
-    assert set(ROUTED) < set(INFERENCE)
-    assert "/v1/models" not in ROUTED
-    assert "@routed" not in caddyfile(door())
-
-
-def test_a_router_gets_no_body_above_the_limit_and_no_header_of_its_own() -> None:
-    text = caddyfile(door(upstreams=("127.0.0.1:8003",), router="127.0.0.1:8001"))
-    assert f'== "" || int({{http.request.header.Content-Length}}) <= {64 * MIB}`' in text
-    routed = text.partition("handle @routed {")[2].partition("@published path")[0]
-    assert f"max_size {64 * MIB}\n" in routed
-    assert "request_header -X-Smg-*" in routed
-    assert "header_down -X-Smg-*" in routed
-
-
-def test_an_answer_above_a_limit_is_429_again() -> None:
-    text = caddyfile(door(router="127.0.0.1:8001"))
-    assert "request_header X-Request-Id-Dflash-Routed 1" in text
-    assert re.search(r"handle_response @limited \{[^}]*key_name [^\n]*\n\s*copy_response 429\n", text)
-    assert "@limited" not in caddyfile(door())
-    # a client cannot say that its request came through the router
-    for one in (caddyfile(door()), text):
-        removed, _, published = one.partition("request_header -X-Request-Id-Dflash-Routed\n")
-        assert "handle" not in removed.partition("route {")[2]
-        assert "handle @published" in published
-
-
 def test_an_authority_of_your_own() -> None:
     authority = Authority("https://ca.internal/acme/local/directory", "/a path/root.crt")
     text = caddyfile(door(site_of("box.internal"), authority=authority))
@@ -124,13 +85,6 @@ def test_published_paths_are_those_of_applications() -> None:
     assert plain
     assert all(opens("infer", "GET", path) for path in plain)
     assert " /metrics" not in caddyfile(door())
-
-
-def test_several_gateways_are_checked() -> None:
-    text = caddyfile(door(upstreams=("127.0.0.1:8001", "127.0.0.1:8002")))
-    assert "reverse_proxy 127.0.0.1:8001 127.0.0.1:8002 {" in text
-    assert "health_uri /health" in text
-    assert "health_uri" not in caddyfile(door())
 
 
 def test_browsers_may_ask_first_if_origins_are_allowed() -> None:
@@ -183,7 +137,7 @@ def test_what_a_caddyfile_would_read_otherwise_is_refused(text: str) -> None:
     with pytest.raises(SettingsRefused, match="cannot be written into a Caddyfile"):
         caddyfile(door(storage=text))
     with pytest.raises(SettingsRefused, match="cannot be written into a Caddyfile"):
-        caddyfile(door(upstreams=(text,)))
+        caddyfile(door(upstream=text))
     with pytest.raises(SettingsRefused, match="cannot be written into a Caddyfile"):
         caddyfile(door(authority=Authority(root=text)))
 
@@ -195,19 +149,10 @@ def test_the_document_shows_this_caddyfile() -> None:
     assert textwrap.dedent(shown) == written
 
 
-def test_several_engines_under_a_domain_are_served_on_their_own_address_too() -> None:
-    text = caddyfile(door(router="127.0.0.1:8001", local=Plain("127.0.0.1", 8000)))
+def test_an_address_is_served_with_plain_http_too() -> None:
+    text = caddyfile(door(local=Plain("127.0.0.1", 8000)))
+    # `http://127.0.0.1:8000` would listen on all addresses
     assert sites(text)[:2] == ["http://:8000", "https://llm.example.com"]
     assert text.count("\tbind ") == text.count("\tbind 127.0.0.1\n") == 1
-    assert text.count("reverse_proxy 127.0.0.1:8001 {") == 2
-
-
-def test_metrics_are_not_on_the_site_with_a_certificate() -> None:
-    upstreams, plain = ("engine-1:8000", "engine-2:8000"), Plain("0.0.0.0", 8000)
-    text = caddyfile(door(PUBLIC, upstreams=upstreams, local=plain, measured=True, router_metrics="router:8002"))
-    inside, outside = text.split("https://llm.example.com {")
-    assert [inside.count(f"path {metrics_path(number)}") for number in (1, 2, 3)] == [1, 1, 0]
-    assert inside.count(f"path {ROUTER_METRICS_PATH}\n") == inside.count("reverse_proxy router:8002 {") == 1
-    assert "/metrics" not in outside
-    assert "router:8002" not in outside
-    assert "/metrics" not in caddyfile(door(plain, upstreams=upstreams))
+    assert text.count("reverse_proxy 127.0.0.1:8000 {") == 2
+    assert "/metrics" not in text

@@ -158,25 +158,24 @@ def test_the_baseline_is_a_rule_for_this_deployment_only() -> None:
 
 
 def test_the_configuration_names_the_key_file_and_no_key() -> None:
-    targets = ScrapeTargets("vision", ("127.0.0.1:8000", "127.0.0.1:8001"), gpus=True)
+    targets = ScrapeTargets("vision", "127.0.0.1:8000", gpus=True)
     document = yaml.safe_load(prometheus_file(targets, {**PORTS, "gpu": 9999}, interval=5))
     assert document["global"]["scrape_interval"] == "5s"
-    engines, node, gpu = document["scrape_configs"]
-    assert engines["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
-    assert [config["labels"]["replica"] for config in engines["static_configs"]] == ["1", "2"]
+    engine, node, gpu = document["scrape_configs"]
+    assert engine["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
+    assert engine["static_configs"] == [{"targets": ["127.0.0.1:8000"], "labels": {"deployment": "vision"}}]
     assert node["static_configs"] == [{"targets": ["127.0.0.1:9100"], "labels": {"deployment": "vision"}}]
     assert gpu["static_configs"][0]["targets"] == ["127.0.0.1:9999"]
     assert document["alerting"]["alertmanagers"]
     assert targets.profiles == ("gpu",)
 
 
-def test_the_router_and_the_endpoint_are_read_without_a_key() -> None:
-    targets = ScrapeTargets("vision", ("127.0.0.1:8003",), "127.0.0.1:8002", "https://box/health")
+def test_the_endpoint_is_read_without_a_key() -> None:
+    targets = ScrapeTargets("vision", "127.0.0.1:8003", "https://box/health")
     document = yaml.safe_load(prometheus_file(targets))
-    _, router, _, endpoint = document["scrape_configs"]
-    assert (router["job_name"], endpoint["job_name"]) == ("dflash-router", "dflash-endpoint")
-    assert not {"authorization"} & (router.keys() | endpoint.keys())
-    assert router["static_configs"] == [{"targets": ["127.0.0.1:8002"], "labels": {"deployment": "vision"}}]
+    _, _, endpoint = document["scrape_configs"]
+    assert endpoint["job_name"] == "dflash-endpoint"
+    assert "authorization" not in endpoint
     assert endpoint["static_configs"][0]["targets"] == ["127.0.0.1:9115"]
     assert endpoint["params"]["target"] == ["https://box/health"]
     assert targets.profiles == ("front",)
@@ -191,30 +190,3 @@ def test_the_start_time_is_that_of_the_launch() -> None:
     environment = with_start_time({"A": "1"})
     assert environment["A"] == "1"
     assert (start_time(environment) or 0) > 1.7e9
-
-
-def test_a_router_behind_a_door_wants_the_key() -> None:
-    place = "127.0.0.1:8000/router/metrics"
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", ("box:1",), router=place)))
-    _, router, _ = document["scrape_configs"]
-    assert router["authorization"] == {"type": "Bearer", "credentials_file": KEY_FILE}
-    (config,) = router["static_configs"]
-    assert config["targets"] == ["127.0.0.1:8000"]
-    assert config["labels"] == {"deployment": "box", "__metrics_path__": "/router/metrics", "instance": place}
-
-
-def test_engines_behind_a_door_are_told_apart() -> None:
-    engines = ("127.0.0.1:8000/replicas/1/metrics", "127.0.0.1:8000/replicas/2/metrics")
-    document = yaml.safe_load(prometheus_file(ScrapeTargets("box", engines)))
-    assert document["scrape_configs"][0]["static_configs"] == [
-        {
-            "targets": ["127.0.0.1:8000"],
-            "labels": {
-                "deployment": "box",
-                "replica": str(number),
-                "__metrics_path__": f"/replicas/{number}/metrics",
-                "instance": engine,
-            },
-        }
-        for number, engine in enumerate(engines, 1)
-    ]

@@ -9,7 +9,6 @@ import pytest
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.deployment.compose import member_plan
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.intake.documents import BenchConditions
 from dflash_deploy.operations.bench import (
@@ -74,20 +73,6 @@ def test_another_endpoint_is_named() -> None:
     assert measured_instead(run, planned()) == "another endpoint, http://box:8001"
 
 
-def test_one_of_several_engines_on_shared_cores_is_not_the_only_engine() -> None:
-    several = planned(REPLICAS="2")
-    one = member_plan(several, 1)
-    cores = len(one.settings.dflash_cores)
-    assert cores
-    run = measured(one, cores=cores)
-    assert measured_instead(run, several) == ""
-    assert measured_instead(run, one) == ""
-    assert measured_instead(run, planned()) == f"an engine on {cores} cores"
-    assert measured_instead(measured(planned()), several) == "an engine on all cores"
-    # both engines together are not one of them
-    assert "REPLICAS=2" in measured_instead(measured(several), several)
-
-
 @dataclass(frozen=True)
 class Scripted:
     """A target with figures of its own."""
@@ -112,16 +97,12 @@ class Scripted:
 
 
 @pytest.mark.parametrize(
-    ("edited", "further", "kept"),
-    [
-        ({}, {}, {LAST_FIGURES, LAST_BASELINE}),
-        ({}, {"baseline_url": "http://box:8001"}, {LAST_FIGURES}),
-        ({"REPLICAS": "2"}, {}, {LAST_FIGURES}),
-    ],
+    ("further", "kept"),
+    [({}, {LAST_FIGURES, LAST_BASELINE}), ({"baseline_url": "http://box:8001"}, {LAST_FIGURES})],
 )
 def test_only_the_engine_itself_without_drafts_becomes_the_baseline(
-    tmp_path: Path, edited: dict[str, str], further: dict[str, str], kept: set[str]
+    tmp_path: Path, further: dict[str, str], kept: set[str]
 ) -> None:
-    plan = planned(**edited)
+    plan = planned()
     bench(Scripted(Deployment(tmp_path), plan, {**described_target(plan, "tiny"), **further}), workloads=["own"])
     assert {file.name for file in (tmp_path / ".dflash").iterdir()} == kept

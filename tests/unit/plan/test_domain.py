@@ -7,16 +7,15 @@ import pytest
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.door.site import Plain, Site
+from dflash_deploy.door.site import Site
 from dflash_deploy.errors import ExitCode, SettingsRefused
 from dflash_deploy.plan.command import engine_environment
-from dflash_deploy.plan.replicas import member_of
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.runtime.domain import root_of
 from dflash_deploy.runtime.native import door_of
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.members import published_of, whole_url
+from dflash_deploy.startup.published import published_of, whole_url
 from tests.support.machines import RECORDED
 
 BOX = Deployment(Path("/box"))
@@ -50,22 +49,12 @@ def test_three_ports_must_differ() -> None:
     assert planned(DFLASH_PORT="443").settings.dflash_port == 443
 
 
-def test_one_engine_is_behind_the_door_on_this_machine() -> None:
+def test_the_engine_is_behind_the_door_on_this_machine() -> None:
     plan = planned(DFLASH_DOMAIN="LLM.Example.com.", DFLASH_BIND="0.0.0.0", DFLASH_PORT="8001")
     door = door_of(BOX, plan.settings)
     assert door.site == Site("llm.example.com")
-    assert (door.upstreams, door.router, door.local) == (("127.0.0.1:8001",), "", None)
+    assert (door.upstream, door.local) == ("127.0.0.1:8001", None)
     assert whole_url(BOX, plan) == "https://llm.example.com"
-
-
-def test_several_engines_keep_their_own_address_beside_the_domain() -> None:
-    plan = planned(DFLASH_DOMAIN="box.internal", REPLICAS="2", DFLASH_HTTPS_PORT="8443")
-    door = door_of(BOX, plan.settings)
-    assert door.local == Plain("127.0.0.1", 8000)
-    assert door.router == "127.0.0.1:8001"
-    assert whole_url(BOX, plan) == "https://box.internal:8443"
-    member = member_of(plan, 1)
-    assert published_of(BOX.replica(1), member) is None
 
 
 def test_clients_trust_caddys_own_authority_or_the_one_that_is_named() -> None:

@@ -60,17 +60,22 @@ def test_fp8_blocks_of_minimax_are_not_divided_among_eight_gpus() -> None:
         planned("h100-x8", model="minimax-m2.7-fp8")
 
 
-def test_two_engines_of_minimax_share_eight_gpus() -> None:
+def test_minimax_uses_four_of_eight_gpus_or_divides_whole_experts() -> None:
     kind = Choice(profile="h200-x8", model="minimax-m2.5-fp8", runtime="compose")
-    with pytest.raises(NotPossible, match="add --replicas 2"):
+    with pytest.raises(NotPossible, match="among 4 GPUs at most, not among 8: choose a --profile with 4"):
         plan_deployment(MACHINES["h200-x8"], kind, CATALOG)
-    for choice in (
-        replace(kind, replicas=2),
-        replace(kind, edited={"REPLICAS": "2", "TENSOR_PARALLEL_SIZE": "4"}),
-        replace(kind, edited={"TENSOR_PARALLEL_SIZE": "4"}),
-    ):
-        plan = plan_deployment(MACHINES["h200-x8"], choice, CATALOG)
-        assert (plan.settings.tensor_parallel_size, plan.errors) == (4, ())
+
+    def found(**edited: str) -> Plan:
+        return plan_deployment(
+            MACHINES["h200-x8"], replace(kind, edited={"TENSOR_PARALLEL_SIZE": "4", **edited}), CATALOG
+        )
+
+    assert (found().settings.tensor_parallel_size, found().errors) == (4, ())
+    # vLLM divides the weights of experts over all copies, unless each GPU has whole experts
+    (refused,) = found(DATA_PARALLEL_SIZE="2").errors
+    assert refused.id == "heads-do-not-divide"
+    assert "TENSOR_PARALLEL_SIZE x DATA_PARALLEL_SIZE=8 exceeds the 4 GPUs" in refused.message
+    assert found(DATA_PARALLEL_SIZE="2", EXTRA_ARGS="--enable-expert-parallel").errors == ()
 
 
 def test_a_backend_of_latent_attention_reads_fp8() -> None:

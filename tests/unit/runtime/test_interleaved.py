@@ -3,7 +3,7 @@
 import pytest
 
 from dflash_deploy.runtime.protocol import LogPage, ReadLog
-from dflash_deploy.runtime.several import interleaved
+from dflash_deploy.runtime.published import interleaved
 
 
 def reader(*lines: str) -> ReadLog:

@@ -72,18 +72,6 @@ def test_a_file_and_a_drafter_have_no_variables(name: str) -> None:
         Settings(BARE | {name: "$NAME/model.gguf"})
 
 
-@pytest.mark.parametrize("port", ["8441", "8442", "8443", "8444"])
-@pytest.mark.parametrize("name", ["DFLASH_HTTPS_PORT", "DFLASH_HTTP_PORT"])
-def test_a_port_of_the_domain_is_none_of_the_routers_and_the_engines(name: str, port: str) -> None:
-    values = {**BARE, "DFLASH_PORT": "8440", "REPLICAS": "2", "DFLASH_DOMAIN": "box.internal", name: port}
-    with pytest.raises(Refused, match=f"{name}={port} is a port of the router or of an engine") as refusal:
-        Settings(values)
-    assert "DFLASH_PORT" in refusal.value.hint
-    Settings({**values, "DFLASH_DOMAIN": ""})
-    Settings({**values, "REPLICAS": "1"})
-    Settings({**values, name: "8445"})
-
-
 @pytest.mark.parametrize("written", ["1-4", "2-4:7", "1-2:7,4-8:3", "1-4:7,3-8:3", "1-4:7,", "4-1:7", "1-4:16", "1:-1"])
 def test_a_schedule_has_no_gaps_and_no_more_than_the_most(written: str) -> None:
     with pytest.raises(Refused, match="DFLASH_SPEC_SCHEDULE") as refusal:
@@ -120,13 +108,7 @@ USED_ON_THE_HOST = {
     *(Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine, Settings.dflash_goal),
     *(Settings.dflash_runtime, Settings.llama_server, Settings.model_host_path, Settings.drafter_host_path),
     *(Settings.dflash_image, Settings.dflash_base_image, Settings.dflash_shm_size),
-    *(
-        Settings.replicas,
-        Settings.router_engines,
-        Settings.drain_seconds,
-        Settings.distributed_executor,
-        Settings.ray_address,
-    ),
+    *(Settings.distributed_executor, Settings.ray_address),
     *(Settings.dflash_domain, Settings.dflash_https_port, Settings.dflash_http_port),
     *(Settings.dflash_acme_url, Settings.dflash_acme_root),
 }
