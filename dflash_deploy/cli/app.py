@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,10 +75,6 @@ COMMANDS = {name: command for title in SECTIONS for name, command in _section(ti
 
 HABITS: Mapping[str, str] = {"start": "up", "stop": "down", "ps": "status"}
 """Commands by the names that other tools gave them. They are not in the help."""
-
-
-NUMBERS = {"COLUMNS": "", "LINES": "", "COMP_CWORD": "0"}
-"""Variables that rich and the shell's completion convert without a check, and what replaces other text."""
 
 
 class LazyGroup(TyperGroup):
@@ -195,24 +188,11 @@ def _app(
 
 def main() -> None:
     """The entry point of the `dflash-deploy` command."""
-    # what a command imports stays: looking for garbage there after every 700 objects takes a tenth of a short command
-    gc.set_threshold(50_000, 10, 10)
     install()
-    for name, otherwise in NUMBERS.items():
-        if not re.fullmatch("[0-9]{1,5}", os.environ.get(name, "0")):
-            os.environ[name] = otherwise
     try:
         app()
-    except SystemExit as ending:
-        if ending.code == ExitCode.INTERRUPTED:
-            # if Ctrl-C arrives while `exec` makes a module, as for dataclasses, CPython ends itself with the signal
-            # although the interrupt was handled; the exit code is a promise
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(ExitCode.INTERRUPTED)
-        raise
     except KeyboardInterrupt:
-        os._exit(ExitCode.INTERRUPTED)
+        sys.exit(ExitCode.INTERRUPTED)
     except Exception as problem:
         from dflash_deploy.cli.report import last_resort
 

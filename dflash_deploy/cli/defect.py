@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dflash_deploy import __version__
@@ -26,29 +25,8 @@ FRAMES = 8
 
 _PACKAGES = Path(__file__).parents[2]
 
-CONDITIONS: Mapping[int, str] = {
-    errno.ENOSPC: "free disk space (`df -h`), then run the same command again",
-    errno.EDQUOT: "free disk space within your quota, then run the same command again",
-    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`)",
-    errno.EROFS: "the file system is mounted read-only: use another directory",
-    errno.EACCES: "run the command as the owner of the file, or check the permissions with `ls -l`",
-    errno.EPERM: "run the command as the owner of the file, or check the permissions with `ls -l`",
-    errno.ENOTDIR: "check the path: a part of it is a file, not a directory",
-    errno.EISDIR: "check the path: a directory is in the place of a file",
-    errno.ELOOP: "check the path: a symbolic link leads to itself",
-    errno.ENOENT: "it is missing, or was removed meanwhile: check the path, then run the same command again",
-    errno.EBUSY: "another program uses it: run the same command again later",
-    errno.ESTALE: "check the network share, then run the same command again",
-    errno.ENOMEM: "close other programs, or check the limit with `ulimit -v`",
-    errno.EAGAIN: "close other programs, or raise the limit of processes with `ulimit -u`",
-    errno.EPIPE: "the program at the other end has ended: run the same command again",
-    errno.ECONNRESET: "the program at the other end has ended: run the same command again",
-    errno.EIO: "check the disk (`dmesg | tail`)",
-    errno.ENAMETOOLONG: "use a shorter path",
-    errno.EMFILE: "raise the limit of open files with `ulimit -n`",
-    errno.ENFILE: "close other programs: the system has too many open files",
-}
-"""Errors that are a condition of the machine and not a defect, with what helps."""
+OF_SYSTEM = "check the path, its owner (`ls -l`) and the disk (`df -h`), then run the same command again"
+"""The hint for what the system refused: a condition of the machine and not a defect."""
 
 _HOME = re.compile(r"/(?:home|Users)/[^/\s'\":,;]+|/root(?![\w.-])")
 
@@ -65,9 +43,9 @@ def failure_of(problem: Exception) -> DeployError:
             hint="DFLASH_DEBUG=1 shows which; if all of them are as they should be, report it",
             detail=_whole(problem),
         )
-    if isinstance(problem, OSError) and (hint := CONDITIONS.get(problem.errno or 0)):
+    if isinstance(problem, OSError) and problem.strerror:
         place = f"{problem.filename}: " if problem.filename else ""
-        return PreflightRefused(f"{place}{problem.strerror}", hint=hint)
+        return PreflightRefused(f"{place}{problem.strerror}", hint=OF_SYSTEM)
     return defect_of(problem)
 
 

@@ -5,13 +5,10 @@ Each question has a default that Enter accepts.
 
 from __future__ import annotations
 
-import select
 import shlex
-import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -309,18 +306,8 @@ def _asked(text: str, default: str, read: Callable[[str], T], answers: Sequence[
 
 
 def _line() -> str:
-    """Read a line from the terminal. Raises typer.Abort at the end of input.
-
-    `input` and `readline` do not see a Ctrl-C that comes just before they read: Python has noted the signal, and acts
-    on it when the read returns. So a signal also ends the wait for the line, whenever it comes.
-    """
-    with ExitStack() as ends:
-        signals, wake = map(ends.enter_context, socket.socketpair())
-        wake.setblocking(False)
-        ends.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False))
-        while sys.stdin not in select.select([sys.stdin, signals], [], [])[0]:
-            signals.recv(1)
-        line = sys.stdin.readline()
+    """Read a line from the terminal. Raises typer.Abort at the end of input."""
+    line = sys.stdin.readline()
     if not line:
         raise typer.Abort
     return line.rstrip("\n")

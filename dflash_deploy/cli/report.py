@@ -239,21 +239,12 @@ def note(text: str) -> None:
 
 
 def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool) -> None:
-    """A document on standard output, without secrets. `in_lines`: on one line, flushed at once.
-
-    The reader of the lines may end first; that does not end the command.
-    """
+    """A document on standard output, without secrets. `in_lines`: on one line, flushed at once."""
     # an escape of another encoding's error handler would not be JSON
     plain = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"
     text = json.dumps(redacted(document, redact), indent=None if in_lines else 2, ensure_ascii=plain)
-    text = visible_json(text)
-    try:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        if not in_lines:
-            raise
-        _be_quiet()
+    sys.stdout.write(visible_json(text) + "\n")
+    sys.stdout.flush()
 
 
 class _Warnings(logging.Handler):
@@ -298,11 +289,6 @@ def _secrets(directory: object) -> list[Secret]:
         return list(Deployment(directory if isinstance(directory, Path) else HERE).known_secrets)
     except (OSError, DeployError):
         return []
-
-
-def _be_quiet() -> None:
-    """Discard further output: its reader has ended."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(items: Iterable[Shown], redact: Redact) -> None:

@@ -293,7 +293,7 @@ class Deployment(DeploymentPlaces):
         A file that is missing or damaged stays as it is.
         """
         with suppress(FileRefused, SettingsRefused):
-            last = _text_of(self.last_env_file)
+            last = read_text(self.last_env_file, limit=dotenv.MOST_BYTES)
             aligned = with_keys_of(self._read() if text is None else text, last)
             if aligned != last:
                 write_atomically(self.last_env_file, aligned, mode=PRIVATE)
@@ -323,11 +323,11 @@ class Deployment(DeploymentPlaces):
         if self.settings is None:
             return lines
         secrets = {name: lines.get(name, "") for name in SECRET_NAMES}
-        return dotenv.parse(_text_of(self.settings)) | secrets
+        return dotenv.parse(read_text(self.settings, limit=dotenv.MOST_BYTES)) | secrets
 
     def _read(self) -> str:
         """Return the text of `.env` with its line endings."""
-        return _text_of(self.env_file) if self.text is None else self.text
+        return read_text(self.env_file, limit=dotenv.MOST_BYTES) if self.text is None else self.text
 
     @property
     def values(self) -> Mapping[str, str]:
@@ -374,28 +374,13 @@ class Deployment(DeploymentPlaces):
             with suppress(FileRefused):
                 text = read_beginning(file, dotenv.MOST_BYTES)
                 found += secrets_in(text)
-                found += (Secret(value.strip()) for name, value in _parsed(text).items() if names_a_secret(name))
+                found += (Secret(value.strip()) for name, value in dotenv.parse(text).items() if names_a_secret(name))
         return tuple(found)
 
     @cached_property
     def redact(self) -> Redactor:
         """A redactor of this deployment's secrets."""
         return Redactor(self.known_secrets)
-
-
-def _parsed(text: str) -> Mapping[str, str]:
-    """Return the settings of a text; none if it is refused."""
-    try:
-        dotenv.check_text(text)
-    except SettingsRefused:
-        return {}
-    return dotenv.parse(text)
-
-
-def _text_of(file: Path) -> str:
-    text = read_text(file, limit=dotenv.MOST_BYTES)
-    dotenv.check_text(text)
-    return text
 
 
 LAST_GOOD = "last-good.env"

@@ -85,15 +85,7 @@ WHY = "#= "
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
 MOST_BYTES = 256 * 1024
-MOST_LINES = 5000
-LONGEST_LINE = 32 * 1024
-LONGEST_BLANK = 1024
-"""Limits of a `.env`: python-dotenv's time grows with the square of the blanks within a line."""
-
-_CONTROL = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""Characters that no setting needs, and that a terminal or a URL does not take as text."""
-
-_BLANKS = re.compile(r"[^\S\r\n]+")
+"""Limit of a `.env`."""
 
 NEARLY = 0.85
 """Similarity from which an unknown setting is taken for a typo, even if the engine might read it."""
@@ -232,26 +224,6 @@ def check_lines(text: str) -> None:
                 f".env: line {binding.original.line + blank} cannot be parsed",
                 hint="a setting is a line of the form NAME=value; close its quote if it has one",
             )
-
-
-def check_text(text: str) -> None:
-    """Raise SettingsRefused if the text of a `.env` has a control character or is longer than any real one."""
-    lines = text.splitlines()
-    longest = max(map(len, lines), default=0)
-    hint = "check that it is the right file; a setting is a line of the form NAME=value"
-    if "\0" in text:
-        raise SettingsRefused(".env: has a NUL byte, as after a power cut", hint="restore it from .env.last")
-    if found := _CONTROL.search(text):
-        place = f"line {text.count(chr(10), 0, found.start()) + 1}"
-        raise SettingsRefused(
-            f".env: {place} has a control character (U+{ord(found[0]):04X})", hint="remove it, or write the line again"
-        )
-    if len(lines) > MOST_LINES:
-        raise SettingsRefused(f".env: has {len(lines)} lines (limit: {MOST_LINES})", hint=hint)
-    if longest > LONGEST_LINE:
-        raise SettingsRefused(f".env: has a line of {longest} characters (limit: {LONGEST_LINE})", hint=hint)
-    if any(len(blanks[0]) > LONGEST_BLANK for blanks in _BLANKS.finditer(text)):
-        raise SettingsRefused(f".env: has more than {LONGEST_BLANK} blanks in a row", hint=hint)
 
 
 def shareable(text: str) -> str:

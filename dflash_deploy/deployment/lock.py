@@ -16,7 +16,6 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import OWN, PRIVATE, remove_leftovers
 from dflash_deploy.deployment.keys import keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
-from dflash_deploy.intake.documents import set_aside
 
 LONGEST_HOLDER = 200
 """Bytes of the lock file that are shown: the command that holds it."""
@@ -61,7 +60,7 @@ def locked(directory: Path, command: str, *, check: bool = True) -> Iterator[Dep
 
 
 def _tidy(deployment: Deployment) -> None:
-    """Remove what killed commands left: no other command writes now. The supervisor of an engine locks its files."""
+    """Remove what killed commands left: no other command writes now."""
     remove_leftovers(deployment.directory, *map(glob.escape, OWN))
     for state in (deployment.state, deployment.state / "door"):
         remove_leftovers(state, "*")
@@ -76,8 +75,6 @@ def _holder(file: io.FileIO) -> str:
 def _opened(deployment: Deployment) -> io.FileIO:
     try:
         lock = deployment.make_state() / "lock"
-        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
-            set_aside(lock, f"{lock} is not a regular file")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as problem:
         raise _not_writable(deployment, problem) from None

@@ -114,6 +114,7 @@ def test_what_a_killed_bundle_left_is_removed_by_the_next_one(deployment: Deploy
     mine = tmp_path / ".another-20260101-000000.tar.gz.0a1b2c3d"
     for file in (left, mine):
         file.write_bytes(b"half of it")
+        os.utime(file, (0, 0))
     dflash("logs", "--bundle", at=tmp_path, environment=NOWHERE).succeeded()
     assert not left.exists()
     assert mine.exists()

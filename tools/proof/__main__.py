@@ -24,7 +24,7 @@ from typing import Any
 
 from dflash_deploy import __version__
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.cli.defect import CONDITIONS
+from dflash_deploy.cli.defect import OF_SYSTEM
 from dflash_deploy.deployment.files import PUBLIC, write_atomically
 from dflash_deploy.document import redacted
 from dflash_deploy.errors import BadInput, DeployError, DirectoryBusy, ExitCode, PreflightRefused
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
         problem, hint, code = refused.message, refused.hint, refused.exit_code
     except OSError as broken:
         problem, code = f"{broken.filename or asked.out}: {broken.strerror}", ExitCode.PREFLIGHT
-        hint = CONDITIONS.get(broken.errno or 0, "check the path, then run the same command again")
+        hint = OF_SYSTEM
     except KeyboardInterrupt:  # a second one, while the step's engine was stopped
         problem, code = INTERRUPTED, ExitCode.INTERRUPTED
         hint = f"an engine may still run: `dflash-deploy down --dir {asked.out}/STEP/deployment`"

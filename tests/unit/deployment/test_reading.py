@@ -1,13 +1,11 @@
 """A deployment whose files are not what they should be: refused with a reason, or read without what is damaged."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.directory import (
     Deployment,
     changes,
@@ -18,7 +16,7 @@ from dflash_deploy.deployment.directory import (
 )
 from dflash_deploy.deployment.files import PUBLIC, write_if_changed
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.errors import DirectoryBusy, FileInvalid, FileRefused, NoDeployment, SettingsRefused
+from dflash_deploy.errors import DirectoryBusy, FileInvalid, FileRefused, NoDeployment
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.progress import remember_seconds, usual_seconds
 
@@ -92,45 +90,6 @@ def test_a_directory_of_another_user_is_refused_and_not_a_defect(
     monkeypatch.setattr(Path, "stat", denied)
     with pytest.raises(FileRefused, match="Permission denied"):
         deployment.exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("A=\0\n", "has a NUL byte"),
-        ("A=1\nDFLASH_BIND=127.0.0.1\x07\n", "line 2 has a control character (U+0007)"),
-        ("A=\x1b[31mred\n", "line 1 has a control character (U+001B)"),
-        ("A=1\n" * 5001, "has 5001 lines (limit: 5000)"),
-        ("A=" + "x" * 40_000, "has a line of 40002 characters (limit: 32768)"),
-        ("A" * 40_000 + "=1", "has a line of 40002 characters (limit: 32768)"),
-        ("A=1" + " " * 2000 + "x", "more than 1024 blanks in a row"),
-        ("A=1" + "\t \u3000" * 700 + "x", "more than 1024 blanks in a row"),
-    ],
-)
-def test_what_costs_more_than_any_real_env_is_refused(deployment: Deployment, text: str, says: str) -> None:
-    deployment.env_file.write_text(text)
-    with pytest.raises(SettingsRefused) as refusal:
-        Deployment.existing(deployment.directory)
-    assert says in refusal.value.message
-    assert len(refusal.value.message) < 200
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ("A=1" + (" " * 1000 + "x") * 30 + "\n") * 8,
-        "=\n" * 5000,
-        "".join(f"NCCL_{number}=1\n" for number in range(5000)),
-        "A='" + "\\'" * 16_000 + "'\n",
-        "A='" + ("x" * 48 + "\n") * 4990,
-    ],
-    ids=["blanks", "no settings", "names", "quotes", "an open quote"],
-)
-def test_what_is_within_the_limits_takes_seconds_at_most(text: str) -> None:
-    dotenv.check_text(text)
-    began = time.process_time()
-    dotenv.parse(text)
-    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("damage", [fifo, directory, device, endless, zeros, no_text])
