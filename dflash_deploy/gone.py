@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dflash_deploy.serve.settings import Settings
+
 _FLEET = "run the command on the host: `ssh HOST dflash-deploy …`; docs/how-to/several-machines.md"
 _FILE = "--file names the file of hosts, which you write; docs/reference/fleet.yaml is an example"
-_DP = "set DATA_PARALLEL_SIZE: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
+_DP = f"set {Settings.data_parallel_size}: the engine's own copies behind one port; docs/how-to/run-several-engines.md"
+_RAY = (
+    f"remove it: vLLM joins two machines without Ray ({Settings.nodes}, {Settings.node_rank}, {Settings.master_addr})"
+)
 _ONE = "a deployment is one engine: leave the option out"
 _DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
 _AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
-_SCHEDULE = "leave it out: vLLM gets a schedule if it is the best; `set DFLASH_SPEC_SCHEDULE=` removes it"
+_SCHEDULE = f"leave it out: vLLM gets a schedule if it is the best; `set {Settings.dflash_spec_schedule}=` removes it"
 
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
@@ -56,8 +61,8 @@ GONE: Mapping[str, str] = {
     "ROUTER_ENGINES": "remove it: several hosts share requests behind Ray Serve or a proxy of yours",
     "DFLASH_CORES": "remove it: one engine uses all cores",
     "DRAIN_SECONDS": "remove it: `run` waits at most 45 s for requests in progress",
-    "DISTRIBUTED_EXECUTOR": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
-    "RAY_ADDRESS": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
+    "DISTRIBUTED_EXECUTOR": _RAY,
+    "RAY_ADDRESS": _RAY,
     "RECORD_SHAPES": "remove it: docs/how-to/plan-capacity.md says how to measure a load",
     "DFLASH_HTTP_PORT": _DOMAIN,
     "DFLASH_HTTPS_PORT": _DOMAIN,
