@@ -15,6 +15,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
+from dflash_deploy.cli.shared import NAMES, AsJson, Directory, JsonStream, Quiet, Verbose, shared_options
 from dflash_deploy.cli.streams import install
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.registry import features
@@ -126,23 +127,26 @@ def load(name: str) -> Any:
     if isinstance(loaded, typer.Typer):
         group = get_group(loaded)
         group.name = name
-        return _with_examples(group)
+        return _completed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.command(name)(loaded)
-    return _with_examples(get_command(alone))
+    return _completed(get_command(alone))
 
 
-def _with_examples(found: Any) -> Any:
-    """The command, and all within it, with examples at the end of their help."""
+def _completed(found: Any) -> Any:
+    """The command, and all within it, with the options of all commands, and examples at the end of their help."""
     about = getattr(getattr(found, "callback", None), "about", None)
     if about is not None and about.examples:
         from dflash_deploy.cli.command import examples
 
         found.epilog = examples(*about.examples)
+    # a group has all of them: each is for the commands in it
+    for option in NAMES if about is None else about.shared:
+        found.params.append(shared_options()[option])
     # one that is made from the help is cut where the line ends
     found.short_help = found.short_help or " ".join((found.help or "").partition("\n\n")[0].split())
     for inner in getattr(found, "commands", {}).values():
-        _with_examples(inner)
+        _completed(inner)
     return found
 
 
@@ -178,12 +182,17 @@ def _app(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    directory: Directory = None,
+    as_json: AsJson = False,
+    json_stream: JsonStream = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Serve a vision-language model on your own GPU with DFlash speculative decoding."""
     if context.invoked_subcommand is None:
         from dflash_deploy.cli.here import here
 
-        here()
+        here(shared=context)
 
 
 def main() -> None:

@@ -11,13 +11,10 @@ import typer
 
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import (
-    HERE,
     Baseline,
     BaselineUrl,
     Concurrency,
     Context,
-    Directory,
-    Json,
     KeyFile,
     MaxTokens,
     MinSpeedup,
@@ -48,7 +45,6 @@ Page = Annotated[Path | None, typer.Option(help="Write a report with plots, one 
     examples=("bench --baseline --report bench.html", "bench --workload agents --concurrency 4 --baseline"),
 )
 def bench(
-    directory: Directory = HERE,
     workload: Workload = "",
     prompts: Prompts = None,
     concurrency: Concurrency = "1,2,4,8",
@@ -67,7 +63,8 @@ def bench(
     min_speedup: MinSpeedup = None,
     save: Save = None,
     report: Page = None,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Measure tokens/s, TTFT, TPOT, ITL and acceptance of each workload at each concurrency."""
     from dflash_deploy.bench.workload import Limits

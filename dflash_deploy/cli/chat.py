@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, Served, Url
+from dflash_deploy.cli.options import KeyFile, Served, Url
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, DeployError
 
@@ -36,7 +36,6 @@ System = Annotated[str, typer.Option(help="The system message, before the questi
 @command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" --image photo.jpg'))
 def ask(
     question: Annotated[str, typer.Argument(help="The question; without it, or as -, standard input.")] = "",
-    directory: Directory = HERE,
     image: Images = None,
     file: Annotated[
         list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="A text to add; - reads standard input.")
@@ -47,7 +46,9 @@ def ask(
     url: Url = None,
     key_file: KeyFile = None,
     model: Served = "",
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Ask the model one question, with pictures and files. The answer appears while it is generated.
 
@@ -75,13 +76,9 @@ def ask(
         return Report()
 
 
-@command(examples=("chat", 'chat --system "Answer in one sentence."'))
+@command(examples=("chat", 'chat --system "Answer in one sentence."'), json=False)
 def chat(
-    directory: Directory = HERE,
-    system: System = "",
-    url: Url = None,
-    key_file: KeyFile = None,
-    model: Served = "",
+    system: System = "", url: Url = None, key_file: KeyFile = None, model: Served = "", *, directory: Path
 ) -> Report:
     """Talk with the model in the terminal. /help lists what can be typed; Ctrl-C ends an answer, Ctrl-D the chat."""
     from dflash_deploy.cli.report import note

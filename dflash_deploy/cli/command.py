@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.exceptions import TyperException
 
+from dflash_deploy.cli.shared import taken, without_them
 from dflash_deploy.cli.shown import About, quoted
 from dflash_deploy.gone import GONE
 
@@ -24,24 +25,25 @@ if TYPE_CHECKING:
     from dflash_deploy.cli.shown import Report
 
 
-P = ParamSpec("P")
-
-
 def command(
-    *, examples: tuple[str, ...] = (), changes: bool = False, starts_over: bool = False
-) -> Callable[[Callable[P, Report]], Callable[P, None]]:
-    """Make a command from a function that returns a Report: print it, and exit with the right code."""
+    *, examples: tuple[str, ...] = (), changes: bool = False, starts_over: bool = False, json: bool = True
+) -> Callable[[Callable[..., Report]], Callable[..., None]]:
+    """Make a command from a function that returns a Report: print it, and exit with the right code.
 
-    def declared(function: Callable[P, Report]) -> Callable[P, None]:
+    `json`: it has --json, whether its function takes `as_json` or not.
+    """
+
+    def declared(function: Callable[..., Report]) -> Callable[..., None]:
         name = function.__name__.replace("_", " ")
-        about = About(name, examples, changes, starts_over)
+        about = About(name, examples, changes, starts_over, taken(function, json=json))
 
         @functools.wraps(function)
-        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        def run(*args: Any, shared: typer.Context, **kwargs: Any) -> None:
             from dflash_deploy.cli.report import run_command
 
-            run_command(function, about, *args, **kwargs)
+            run_command(function, about, shared, *args, **kwargs)
 
+        vars(run)["__signature__"] = without_them(function)
         vars(run)["about"] = about
         return run
 

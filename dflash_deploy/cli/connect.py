@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Json, KeyFile, clients
+from dflash_deploy.cli.options import KeyFile, clients
 from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
@@ -28,7 +28,6 @@ def connect(
     arguments: Annotated[
         list[str] | None, typer.Argument(help="Arguments for the client of --launch, after `--`.", show_default=False)
     ] = None,
-    directory: Directory = HERE,
     url: Annotated[
         str | None,
         typer.Option(help="Where the client reaches the endpoint, if not where it listens; or another endpoint."),
@@ -43,7 +42,9 @@ def connect(
         bool, typer.Option("--launch", help="Start the client; write its file first, if it reads one.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")] = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Print a client's configuration for this endpoint. It takes the key from the variable DFLASH_API_KEY."""
     _check_options(client, url, own=bool(key_file or model), key=key, acts=write or launch)

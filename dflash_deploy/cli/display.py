@@ -17,9 +17,9 @@ from rich.text import Text
 
 from dflash_deploy.bench.figures import PARTS, Row, at_concurrency
 from dflash_deploy.cli.options import GB
-from dflash_deploy.cli.report import console, note, print_json
+from dflash_deploy.cli.report import LOUDNESS, console, note, print_json
 from dflash_deploy.cli.shown import visible
-from dflash_deploy.operations.reporter import FETCHES
+from dflash_deploy.operations.reporter import FETCHES, SILENT
 from dflash_deploy.startup.progress import StartProgress
 
 if TYPE_CHECKING:
@@ -117,6 +117,7 @@ class Terminal:
         self._results = console(stderr=not results_on_stdout)
         self._said = time.monotonic()
         self._drawn = False
+        self._quiet = LOUDNESS.quiet and not json_stream
 
     def note(self, text: str) -> None:
         """One line."""
@@ -136,6 +137,9 @@ class Terminal:
 
         A terminal has one line with the seconds; a pipe gets a line then, and further ones after twice the time each.
         """
+        if self._quiet:
+            yield
+            return
         ended, screen = threading.Event(), console(stderr=True)
         in_place = screen.is_terminal and not screen.is_dumb_terminal
 
@@ -167,17 +171,21 @@ class Terminal:
         """The progress of one start, for as long as the block runs."""
         # it says itself how long it takes
         self._alive(math.inf)
-        with _start_display(json_stream=self._json_stream) as show:
+        with SILENT.starting() if self._quiet else _start_display(json_stream=self._json_stream) as show:
             yield show
         self._alive()
 
     def transferring(self, total: int) -> AbstractContextManager[Count]:
         """A bar with rate and time left, or a line now and then."""
+        if self._quiet:
+            return SILENT.transferring(total)
         return _transfer_events(total) if self._json_stream else transfer_display(total)
 
     def checked(self, check: CheckResult) -> None:
         """A line for the check, and its hint if it failed."""
         self._alive()
+        if self._quiet and self._results.stderr:
+            return
         self._results.print(f"{check.status:7}", style=_STYLES.get(check.status, "bold red"), end="")
         said = f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"
         self._results.print(said, markup=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, note_if_new
-from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report, Styled
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ _STYLES = {"ok": "green", "warning": "yellow", "no": "bold red", "skipped": "dim
 
 @command(examples=("doctor", "doctor --report"))
 def doctor(
-    directory: Directory = HERE,
     probe: Annotated[
         bool, typer.Option("--probe", help="Also start a container with the GPUs, if an image is here.")
     ] = False,
     report: Annotated[
         bool, typer.Option("--report", help="Print Markdown to paste into an issue, without API keys and tokens.")
     ] = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Find what would keep the deployment from starting. Each finding comes with a fix.
 

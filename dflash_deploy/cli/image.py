@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Grid, Report
 from dflash_deploy.serve.settings import Settings
 
@@ -20,7 +20,7 @@ image = typer.Typer(
 
 
 @command(changes=True, examples=("image build", "image build --dir /srv/vision"))
-def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
+def image_build(*, directory: Path) -> Report:
     """Build the image of this deployment, on the base image that .env names."""
     from dflash_deploy.operations.image import build_image
 
@@ -30,7 +30,7 @@ def image_build(directory: Directory = HERE, as_json: Json = False) -> Report:
 
 
 @command(examples=("image verify", "image verify --json"))
-def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
+def image_verify(*, directory: Path) -> Report:
     """Examine the image and let it prove that its engine carries DFlash."""
     from dflash_deploy.operations.image import verify_image
 
@@ -43,9 +43,9 @@ def image_verify(directory: Directory = HERE, as_json: Json = False) -> Report:
 
 @command(changes=True, examples=("image digest", "image digest --pin"))
 def image_digest(
-    directory: Directory = HERE,
     pin: Annotated[bool, typer.Option("--pin", help=f"Write it to {Settings.dflash_base_image} in .env.")] = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Show the digest that the base image's tag means now; --pin keeps it, even if the tag moves."""
     from dflash_deploy.operations.image import digest

@@ -23,7 +23,6 @@ from dflash_deploy.cli.options import (
     Drafter,
     Engine,
     Goal,
-    Json,
     Length,
     Master,
     Model,
@@ -69,7 +68,6 @@ Place = Annotated[
 
 @command(changes=True, examples=("init", "init --profile h100 --from 'vllm serve Qwen/Qwen3.5-27B'"))
 def init(
-    directory: Place = None,
     profile: Profile = None,
     model: Model = None,
     engine: Engine = None,
@@ -89,7 +87,9 @@ def init(
     from_: From = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write .env again; its key and token stay.")] = False,
-    as_json: Json = False,
+    *,
+    directory: Path | None = None,
+    as_json: bool,
 ) -> Report:
     """Write .env (with a fresh key) and compose.yaml for this machine.
 

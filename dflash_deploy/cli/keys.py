@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, examples, option_of, terminal
 from dflash_deploy.cli.options import (
-    HERE,
-    Directory,
     InFlight,
-    Json,
-    JsonStream,
     KeyName,
     KeyScope,
     Patience,
@@ -68,12 +65,13 @@ def keys_show(
     name: Annotated[
         str | None, typer.Argument(help="A further key instead of the first one.", show_default=False)
     ] = None,
-    directory: Directory = HERE,
     reveal: Annotated[
         bool,
         typer.Option("--reveal", help="Print the key and nothing else, as for $(dflash-deploy keys show --reveal)."),
     ] = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Show where the key is and its fingerprint; the key itself only with --reveal."""
     from dflash_deploy.operations.key_file import key
@@ -98,11 +96,11 @@ def keys_show(
 @command(changes=True, examples=("keys add alice", "keys add batch --in-flight 4 --tokens-per-minute 60000"))
 def keys_add(
     name: KeyName,
-    directory: Directory = HERE,
     scope: KeyScope = "infer",
     in_flight: InFlight = None,
     tokens_per_minute: TokensPerMinute = None,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Add a key with a name, for one client. A running engine accepts it at once."""
     from dflash_deploy.operations.keys import add_key
@@ -122,7 +120,7 @@ def keys_add(
 
 
 @command(changes=True, examples=("keys revoke alice", "keys revoke alice --json"))
-def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = False) -> Report:
+def keys_revoke(name: KeyName, *, directory: Path) -> Report:
     """Remove a key. A running engine rejects it at once; requests that it began continue."""
     from dflash_deploy.operations.keys import revoke_key
 
@@ -132,7 +130,7 @@ def keys_revoke(name: KeyName, directory: Directory = HERE, as_json: Json = Fals
 
 
 @command(examples=("keys list", "keys list --json"))
-def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
+def keys_list(*, directory: Path) -> Report:
     """List the further keys with their scopes and limits."""
     from dflash_deploy.operations.keys import list_keys
 
@@ -148,7 +146,7 @@ def keys_list(directory: Directory = HERE, as_json: Json = False) -> Report:
 
 
 @command(examples=("keys usage", "keys usage --json"))
-def keys_usage(directory: Directory = HERE, as_json: Json = False) -> Report:
+def keys_usage(*, directory: Path) -> Report:
     """Show requests and tokens of each key since the engine's start."""
     from dflash_deploy.operations.keys import usage_of_keys
 
@@ -178,12 +176,7 @@ def _opens(key: NamedKey) -> str:
 
 
 @command(changes=True, examples=("keys rotate", "keys rotate --json-stream"))
-def keys_rotate(
-    directory: Directory = HERE,
-    patience: Patience = PATIENCE,
-    as_json: Json = False,
-    json_stream: JsonStream = False,
-) -> Report:
+def keys_rotate(patience: Patience = PATIENCE, *, directory: Path, json_stream: bool) -> Report:
     """Write a new key into .env, restart a running engine, and prove that it rejects the old key."""
     from dflash_deploy.operations.keys import rotate_key
 

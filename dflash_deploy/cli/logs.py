@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, Directory, Json, Profile, engines
+from dflash_deploy.cli.options import Profile, engines
 from dflash_deploy.cli.planned import taken_over
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.explain import ExplainedLog
 
 
-@command(examples=("logs --follow", "logs --bundle report.tar.gz"))
+@command(examples=("logs --follow", "logs --bundle report.tar.gz"), json=False)
 def logs(
     file: Annotated[
         Path | None, typer.Argument(help="With --bundle: the file to write; else one in the current directory.")
     ] = None,
-    directory: Directory = HERE,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until Ctrl-C or the engine's end.")
     ] = False,
@@ -37,6 +36,8 @@ def logs(
         bool,
         typer.Option("--bundle", help="Pack log, plan, doctor, settings, versions as tar.gz (0600), without secrets."),
     ] = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Print the engine's log, or pack a bundle for a report. Secrets are redacted."""
     if bundle:
@@ -94,7 +95,6 @@ def explain(
         ),
     ] = None,
     issue: Annotated[bool, typer.Option("--issue", help="Print a text for an issue, secrets redacted.")] = False,
-    as_json: Json = False,
 ) -> Report:
     """Explain the log of any engine: cause, evidence, fix. Needs no deployment.
 

@@ -10,7 +10,7 @@ import typer
 
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import Drafter, Json, Profile, size_of, sizes_of
+from dflash_deploy.cli.options import Drafter, Profile, size_of, sizes_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.cli.upgrade import models_use
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
@@ -31,18 +31,15 @@ models = typer.Typer(
 
 
 @models.callback()
-def _list_them(context: typer.Context, as_json: Json = False) -> None:
-    if as_json and context.invoked_subcommand is not None:
-        raise typer.BadParameter("write --json after list or show")
+def _list_them(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        models_list(profile=None, everything=False, as_json=as_json)
+        models_list(profile=None, everything=False, shared=context)
 
 
 @command(examples=("models list", "models list --profile rtx-5090"))
 def models_list(
     profile: Profile = None,
     everything: Annotated[bool, typer.Option("--all", help="Also those that are not compatible, and why.")] = False,
-    as_json: Json = False,
 ) -> Report:
     """List models with their drafters that are compatible with this machine, or with --profile."""
     from dflash_deploy.operations.models import models
@@ -90,7 +87,6 @@ def _compatible(candidate: Candidate, *, default: bool) -> tuple[str, ...]:
 @command(examples=("models show qwen3.6-27b-fp8", "models show Qwen/Qwen3.6-27B-FP8 --json"))
 def models_show(
     name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=options.models)],
-    as_json: Json = False,
 ) -> Report:
     """Show one model: weights, licence, drafter, measured acceptance, and the hardware that can serve it."""
     from dflash_deploy.operations.models import model
@@ -109,7 +105,6 @@ def models_add(
     drafter: Drafter = None,
     to: Annotated[Path | None, typer.Option(help="Directory of a custom catalog to write the entry to.")] = None,
     models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
-    as_json: Json = False,
 ) -> Report:
     """Read a model's headers, and print its catalog entry or write it to a custom catalog."""
     from dflash_deploy.operations.described import add
@@ -184,7 +179,6 @@ def models_convert_gguf(
         str, typer.Option(help="llamacpp, or llamacpp-buun: they read different drafters.")
     ] = Llamacpp.name,
     image: Annotated[str | None, typer.Option(help="Image with the tools; else the release's own.")] = None,
-    as_json: Json = False,
 ) -> Report:
     """Convert a drafter for llama.cpp, with the tokenizer of its target, and quantize it."""
     from dflash_deploy.operations.pull import convert_drafter

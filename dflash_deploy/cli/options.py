@@ -181,14 +181,6 @@ def deployments(incomplete: str) -> Iterator[str]:
 HERE = Path()
 
 
-Directory = Annotated[
-    Path, typer.Option("--dir", help="The deployment directory.", file_okay=False, autocompletion=deployments)
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
-JsonStream = Annotated[
-    bool,
-    typer.Option("--json-stream", help="Print each step of progress as a line of JSON, and the document as the last."),
-]
 Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
 Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 KeyFile = Annotated[

@@ -12,12 +12,9 @@ import typer
 from dflash_deploy.cli.command import command, note_if_new, terminal
 from dflash_deploy.cli.options import (
     GIB,
-    HERE,
-    Directory,
     Drafter,
     Engine,
     Goal,
-    Json,
     Length,
     Master,
     Model,
@@ -56,7 +53,6 @@ Options = Annotated[
 
 @command(examples=("plan --ask-engine", "plan --profile dgx-spark"))
 def plan(
-    directory: Directory = HERE,
     profile: Profile = None,
     model: Model = None,
     engine: Engine = None,
@@ -71,7 +67,8 @@ def plan(
     master_addr: Master = None,
     ask_engine: AskEngine = False,
     options: Options = None,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Show each setting and why, the engine command, memory and speed. Writes nothing.
 

@@ -10,7 +10,6 @@ import typer
 
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples
-from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.planned import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
 
@@ -31,15 +30,13 @@ profiles = typer.Typer(
 
 
 @profiles.callback()
-def _list_them(context: typer.Context, as_json: Json = False) -> None:
-    if as_json and context.invoked_subcommand is not None:
-        raise typer.BadParameter("write --json after list or show")
+def _list_them(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        profiles_list(as_json=as_json)
+        profiles_list(shared=context)
 
 
 @command(examples=("profiles list", "profiles list --json"))
-def profiles_list(as_json: Json = False) -> Report:
+def profiles_list() -> Report:
     """List hardware profiles, and which one fits this machine."""
     from dflash_deploy.operations.models import profiles
 
@@ -53,9 +50,7 @@ def profiles_list(as_json: Json = False) -> Report:
 
 
 @command(examples=("profiles show rtx-3090", "profiles show dgx-spark-x2 --json"))
-def profiles_show(
-    name: Annotated[str, typer.Argument(help="A profile.", autocompletion=options.profiles)], as_json: Json = False
-) -> Report:
+def profiles_show(name: Annotated[str, typer.Argument(help="A profile.", autocompletion=options.profiles)]) -> Report:
     """Show one profile: hardware, evidence, engines, every setting with its reason, and recipes."""
     from dflash_deploy.operations.models import profile as run_profile
     from dflash_deploy.operations.models import profile_fit

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, size_of
+from dflash_deploy.cli.options import size_of
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import FilesMissing
 
@@ -20,14 +21,14 @@ _NOTHING = Report({"models": []}, ("both models come with dflash-deploy: nothing
 
 @command(changes=True, examples=("pull", "pull --offline --verify"))
 def pull(
-    directory: Directory = HERE,
     offline: Annotated[
         bool, typer.Option("--offline", help="Check without the network, and report what is missing.")
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read every file again, compare with the lock.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Check for newer commits on the Hub; change nothing.")] = False,
     update: Annotated[bool, typer.Option("--update", help="Move to the newest commits on the Hub.")] = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Fetch target and drafter, verified, at the commits of dflash.lock. Interrupted downloads resume."""
     from dflash_deploy.operations.pull import check_files, check_hub

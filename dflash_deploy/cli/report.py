@@ -11,10 +11,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import ParamSpec
+from typing import Any
 
 import typer
 from rich import box
@@ -26,6 +26,7 @@ from rich.text import Text
 
 from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.options import HERE
+from dflash_deploy.cli.shared import given, values
 from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.deployment.directory import Deployment
@@ -135,8 +136,6 @@ def _one_below_the_other(grid: Grid, width: int) -> Iterator[Text]:
             yield Text(part)
 
 
-P = ParamSpec("P")
-
 PIPE_WIDTH = 240
 """Columns of a table that goes into a pipe."""
 
@@ -146,18 +145,22 @@ LONGEST_DETAIL = 100_000
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def run_command(function: Callable[P, Report], about: About, *args: P.args, **kwargs: P.kwargs) -> None:
+def run_command(
+    function: Callable[..., Report], about: About, context: typer.Context, *args: Any, **kwargs: Any
+) -> None:
     """Call a command, print its report, and exit with its code. Raises typer.Exit."""
-    as_json, in_lines = bool(kwargs.get("as_json")), bool(kwargs.get("json_stream"))
+    options = given(context)
+    as_json, in_lines, directory = bool(options.get("as_json")), "json_stream" in options, options.get("directory")
+    LOUDNESS.quiet = "quiet" in options
     known: list[Secret] = []
     try:
-        known += _secrets(kwargs.get("directory"))
-        with _warnings_shown(Redactor(known)):
-            report = _outcome(function, *args, **kwargs)
+        known += _secrets(directory)
+        with _logged(Redactor(known), verbose="verbose" in options):
+            report = _outcome(lambda: function(*args, **values(function, about, context), **kwargs))
     except KeyboardInterrupt:
         report = Report(failure=interrupted(about))
     # a command may replace the key: neither the old one nor the new one is shown
-    redact = Redactor([*known, *_secrets(kwargs.get("directory"))])
+    redact = Redactor([*known, *_secrets(directory)])
     report = _cut(report, about.name, redact)
     if as_json or in_lines:
         whole = document(about.name, report.data, report.findings, report.failure)
@@ -233,9 +236,20 @@ def _drawn(item: Shown, width: int) -> RenderableType:
     return item if isinstance(item, str) else drawn_grid(item, width)
 
 
+@dataclass
+class Loudness:
+    """How much is printed beside results and errors. `quiet`: nothing."""
+
+    quiet: bool = False
+
+
+LOUDNESS = Loudness()  # of this process: one command
+
+
 def note(text: str) -> None:
     """A line for people while something runs; never on standard output."""
-    console(stderr=True).print(text, markup=False)
+    if not LOUDNESS.quiet:
+        console(stderr=True).print(text, markup=False)
 
 
 def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool) -> None:
@@ -247,11 +261,11 @@ def print_json(document: Mapping[str, object], redact: Redact, *, in_lines: bool
     sys.stdout.flush()
 
 
-class _Warnings(logging.Handler):
-    """Prints each message of the package's log as a note on one line, without secrets."""
+class _Notes(logging.Handler):
+    """Prints each message of a log as a note on one line, without secrets."""
 
     def __init__(self, redact: Redact) -> None:
-        super().__init__(logging.WARNING)
+        super().__init__()
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -260,20 +274,31 @@ class _Warnings(logging.Handler):
 
 
 @contextmanager
-def _warnings_shown(redact: Redact) -> Iterator[None]:
-    """Show what the package logs, such as a damaged state file, while a command runs."""
-    log, handler = logging.getLogger("dflash_deploy"), _Warnings(redact)
-    log.addHandler(handler)
+def _logged(redact: Redact, *, verbose: bool) -> Iterator[None]:
+    """Show what the package logs while a command runs: warnings, such as a damaged state file; with `verbose` all.
+
+    `verbose` also shows each HTTP request.
+    """
+    handler, levels = (
+        _Notes(redact),
+        {"dflash_deploy": logging.WARNING}
+        | ({"dflash_deploy": logging.DEBUG, "httpx": logging.INFO} if verbose else {}),
+    )
+    logs = [logging.getLogger(name) for name in levels]
+    for log in logs:
+        log.addHandler(handler)
+        log.setLevel(levels[log.name])
     try:
         yield
     finally:
-        log.removeHandler(handler)
+        for log in logs:
+            log.removeHandler(handler)
 
 
-def _outcome(function: Callable[P, Report], *args: P.args, **kwargs: P.kwargs) -> Report:
+def _outcome(call: Callable[[], Report]) -> Report:
     """What a command returns, or the failure that it ended with."""
     try:
-        return function(*args, **kwargs)
+        return call()
     except DeployError as error:
         return Report(failure=error)
     except typer.Abort:

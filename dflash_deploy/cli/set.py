@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report, Shown, Styled
 from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.settings import Settings
@@ -27,7 +27,7 @@ List = Annotated[bool, typer.Option("--list", help="Show settings with value, de
 
 @command(changes=True, examples=(f"set {Settings.max_num_seqs}=8 {Settings.max_model_len}=32768", "set --list context"))
 def set(  # noqa: A001 - the name of the command
-    words: Words = None, listed: List = False, directory: Directory = HERE, as_json: Json = False
+    words: Words = None, listed: List = False, *, directory: Path
 ) -> Report:
     """Change settings of .env, or list what can be set. `up` applies them.
 
@@ -77,7 +77,7 @@ def _row(row: SettingRow) -> str:
 
 
 @command(changes=True, examples=("render", "render --dir /srv/vision"))
-def render(directory: Directory = HERE, as_json: Json = False) -> Report:
+def render(*, directory: Path) -> Report:
     """Write compose.yaml and the image's build context from .env. `up` does the same by itself."""
     from dflash_deploy.operations.plan import render as run_render
 

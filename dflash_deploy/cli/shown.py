@@ -51,6 +51,8 @@ class About:
     examples: tuple[str, ...] = ()
     changes: bool = False
     starts_over: bool = False
+    shared: tuple[str, ...] = ()
+    """Names of the options of all commands that it takes."""
 
 
 @dataclass(frozen=True)

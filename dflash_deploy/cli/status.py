@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.options import DAY, GIB, HERE, Directory, Json, KeyFile, Served, Url, seconds_of
+from dflash_deploy.cli.options import DAY, GIB, KeyFile, Served, Url, seconds_of
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
@@ -27,7 +28,6 @@ LONGEST_PAUSE = 86_400
 
 @command(examples=("status", "status --since 2h"))
 def status(
-    directory: Directory = HERE,
     every: Annotated[
         float | None,
         typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
@@ -40,7 +40,9 @@ def status(
     url: Url = None,
     key_file: KeyFile = None,
     model: Served = "",
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Report whether the engine really answers. It is asked for one generation."""
     from dflash_deploy.operations.addresses import key_in

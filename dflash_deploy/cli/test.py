@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import (
-    HERE,
-    Directory,
-    Json,
     KeyFile,
     Only,
     SameAnswers,
@@ -41,7 +39,6 @@ Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the resta
 
 @command(starts_over=True, examples=("test", "test --soak 10"))
 def test(
-    directory: Directory = HERE,
     only: Only = "",
     url: Url = None,
     key_file: KeyFile = None,
@@ -50,7 +47,9 @@ def test(
     baseline_url: SameAnswersUrl = None,
     soak: Soak = None,
     patience: Restarts = PATIENCE,
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Check answers, streaming, vision, the key, limits and drafts. --url needs no deployment."""
     from dflash_deploy.operations.addresses import key_in

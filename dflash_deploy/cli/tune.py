@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import (
-    HERE,
     Context,
-    Directory,
-    Json,
     MaxTokens,
     Mixture,
     Prompts,
@@ -39,7 +37,6 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that wo
 
 @command(changes=True, starts_over=True, examples=("tune --dry-run", "tune --workload code --context 16000 --yes"))
 def tune(
-    directory: Directory = HERE,
     workload: Mixture = "",
     prompts: Prompts = None,
     concurrency: At = "",
@@ -51,7 +48,9 @@ def tune(
     thinking: Thinking = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: Json = False,
+    *,
+    directory: Path,
+    as_json: bool,
 ) -> Report:
     """Find the number of draft tokens that is fastest here. The engine restarts for each one that is measured."""
     from dflash_deploy.bench.workload import Limits

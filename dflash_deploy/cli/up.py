@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json, JsonStream, Patience
+from dflash_deploy.cli.options import Patience
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.serve.settings import Settings
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 @command(changes=True, examples=("up", "up --fix --patience 1800"))
 def up(
-    directory: Directory = HERE,
     patience: Patience = PATIENCE,
     fix: Annotated[
         bool,
@@ -33,8 +33,9 @@ def up(
             help="Before weights are fetched, let the engine make its configuration from config.json.",
         ),
     ] = True,
-    as_json: Json = False,
-    json_stream: JsonStream = False,
+    *,
+    directory: Path,
+    json_stream: bool,
 ) -> Report:
     """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
     from dflash_deploy.operations.up import Worker, start
@@ -96,7 +97,7 @@ def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
 
 
 @command(changes=True, examples=("down", "down --dir /srv/vision"))
-def down(directory: Directory = HERE, as_json: Json = False) -> Report:
+def down(*, directory: Path) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
     from dflash_deploy.operations.down import stop
 
@@ -106,9 +107,7 @@ def down(directory: Directory = HERE, as_json: Json = False) -> Report:
 
 
 @command(changes=True, examples=("rollback", "rollback --json"))
-def rollback(
-    directory: Directory = HERE, patience: Patience = PATIENCE, as_json: Json = False, json_stream: JsonStream = False
-) -> Report:
+def rollback(patience: Patience = PATIENCE, *, directory: Path, json_stream: bool) -> Report:
     """Restore the settings of the last good start, and start them. They are written back into .env."""
     from dflash_deploy.operations.up import roll_back
 
@@ -122,12 +121,7 @@ def rollback(
 
 
 @command(changes=True, examples=("restart", "restart --dir /srv/vision"))
-def restart(
-    directory: Directory = HERE,
-    patience: Patience = PATIENCE,
-    as_json: Json = False,
-    json_stream: JsonStream = False,
-) -> Report:
+def restart(patience: Patience = PATIENCE, *, directory: Path, json_stream: bool) -> Report:
     """Stop the engine and start it with the settings of .env. It restarts even if they have not changed."""
     from dflash_deploy.operations.up import restart as run_restart
 
@@ -138,8 +132,8 @@ def restart(
     return Report(data, shown, failure=done.failure)
 
 
-@command(changes=True, examples=("run", "run --dir /srv/vision"))
-def run(directory: Directory = HERE, patience: Patience = PATIENCE) -> Report:
+@command(changes=True, examples=("run", "run --dir /srv/vision"), json=False)
+def run(patience: Patience = PATIENCE, *, directory: Path) -> Report:
     """Start the deployment and stay in the foreground. Its log is shown until SIGTERM or Ctrl-C stops it.
 
     The command waits for requests in progress first, at most 45 s; a second signal does not.

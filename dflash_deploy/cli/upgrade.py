@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, option_of, terminal
-from dflash_deploy.cli.options import HERE, Directory, Drafter, Json, is_asked_on_terminal
+from dflash_deploy.cli.options import Drafter, is_asked_on_terminal
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dflash_deploy.operations.upgrade import Upgraded, Wish
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")]
@@ -27,8 +26,8 @@ def upgrade(
         bool, typer.Option("--check", help="Show what is newer and exit with 6 if anything is; change nothing.")
     ] = False,
     yes: Yes = False,
-    directory: Directory = HERE,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Move to newer settings and test them, or go back. Your own settings stay."""
     from dflash_deploy.operations.upgrade import Wish, look
@@ -46,8 +45,8 @@ def models_use(
     ],
     drafter: Drafter = None,
     yes: Yes = False,
-    directory: Directory = HERE,
-    as_json: Json = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Serve another model here: fetch it, switch, test, or go back. Both models stay on disk."""
     from dflash_deploy.operations.upgrade import Wish

@@ -6,7 +6,9 @@ A command returns its output, or the reason for its failure. Docker and the plug
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,6 +23,8 @@ from dflash_deploy.intake.parse import Invalid, parse_object
 
 LAST_WAIT = 1.0
 """Seconds for a killed command to exit. A command that waits for a hung driver inside the kernel never exits."""
+
+log = logging.getLogger("dflash_deploy")
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class CommandOutput:
 
 def ask(*command: str, timeout: float) -> CommandOutput:
     """Run a command without input. After `timeout` seconds it is killed, together with its child processes."""
+    log.debug("runs %s", shlex.join(command))
     try:
         process = subprocess.Popen(
             command,

@@ -5,7 +5,9 @@ The published door is a container with Caddy in front of an engine under a domai
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import subprocess
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
@@ -40,6 +42,8 @@ from dflash_deploy.serve.settings import RuntimeName, Settings
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
+
+log = logging.getLogger("dflash_deploy")
 
 
 STOP_GRACE = 45
@@ -118,6 +122,7 @@ def run_command(
     """
     tail: deque[str] = deque(maxlen=20)
     redact = deployment.redact
+    log.debug("runs %s", shlex.join(command))
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import Json
 from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.features.fleet import SUMMARY
 
@@ -28,7 +27,6 @@ def fleet_init(
     options: Annotated[list[str] | None, typer.Argument(help="After --: further options of `init`.")] = None,
     file: File = FILE,
     force: Annotated[bool, typer.Option("--force", help="Write .env again on each host, with a new key.")] = False,
-    as_json: Json = False,
 ) -> Report:
     """Run `init` on each host, and give all hosts one new API key, which travels on the input of ssh."""
     from dflash_deploy.features.fleet.operations import init
@@ -38,20 +36,20 @@ def fleet_init(
 
 @fleet.command("up")
 @command(changes=True, examples=("fleet up", "fleet up --file lab.yaml"))
-def fleet_up(file: File = FILE, as_json: Json = False) -> Report:
+def fleet_up(file: File = FILE) -> Report:
     """Run `up` on each host; for one engine over all hosts, `pull` first."""
     return _on_each(file, "up")
 
 
 @fleet.command("status")
 @command(examples=("fleet status", "fleet status --json"))
-def fleet_status(file: File = FILE, as_json: Json = False) -> Report:
+def fleet_status(file: File = FILE) -> Report:
     """Run `status` on each host: does its engine really answer?"""
     return _on_each(file, "status")
 
 
 @fleet.command("logs")
-@command(examples=("fleet logs", "fleet logs --tail 50"))
+@command(examples=("fleet logs", "fleet logs --tail 50"), json=False)
 def fleet_logs(
     file: File = FILE,
     tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only the last N lines of each.")] = None,
@@ -67,14 +65,14 @@ def fleet_logs(
 
 @fleet.command("test")
 @command(examples=("fleet test", "fleet test --json"))
-def fleet_test(file: File = FILE, as_json: Json = False) -> Report:
+def fleet_test(file: File = FILE) -> Report:
     """Run the checks of `test` on each host that answers requests."""
     return _on_each(file, "test")
 
 
 @fleet.command("down")
 @command(changes=True, examples=("fleet down", "fleet down --json"))
-def fleet_down(file: File = FILE, as_json: Json = False) -> Report:
+def fleet_down(file: File = FILE) -> Report:
     """Run `down` on each host; weights and settings stay."""
     return _on_each(file, "down")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import HERE, Directory, Json
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.features.monitoring import SUMMARY
 
@@ -19,7 +19,7 @@ Every = Annotated[int, typer.Option(min=1, max=60, help="Seconds between two rea
 
 @monitor.command("up")
 @command(changes=True, examples=("monitor up", "monitor up --every 5"))
-def monitor_up(directory: Directory = HERE, every: Every = 15, as_json: Json = False) -> Report:
+def monitor_up(every: Every = 15, *, directory: Path) -> Report:
     """Start Prometheus, Alertmanager and Grafana for this deployment with Docker Compose, on 127.0.0.1 only.
 
     Receivers of alerts are in .dflash/monitor/alertmanager/alertmanager.yml, ports in .dflash/monitor/.env: edit them,
@@ -34,7 +34,7 @@ def monitor_up(directory: Directory = HERE, every: Every = 15, as_json: Json = F
 
 @monitor.command("down")
 @command(changes=True, examples=("monitor down", "monitor down --json"))
-def monitor_down(directory: Directory = HERE, as_json: Json = False) -> Report:
+def monitor_down(*, directory: Path) -> Report:
     """Stop Prometheus, Alertmanager and Grafana. Their data stays in .dflash/monitor."""
     from dflash_deploy.features.monitoring.operations import stop_monitoring
 

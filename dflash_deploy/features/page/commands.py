@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import webbrowser
 from contextlib import suppress
+from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, LARGEST_PORT, Directory, KeyFile
+from dflash_deploy.cli.options import LARGEST_PORT, KeyFile
 from dflash_deploy.cli.shown import Report
 
 if TYPE_CHECKING:
@@ -23,9 +24,8 @@ FIRST_PORT = 1024
 """Lower ports are for root, and browsers leave out some of them when they name a host."""
 
 
-@command(examples=("open", "open --url http://box:8000 --key-file key"))
+@command(examples=("open", "open --url http://box:8000 --key-file key"), json=False)
 def open(  # noqa: A001 - the command is called open
-    directory: Directory = HERE,
     url: Annotated[str | None, typer.Option(help="Talk to any endpoint by its URL, not to a deployment.")] = None,
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="Name of the model at --url (default: the first one).")] = "",
@@ -34,6 +34,8 @@ def open(  # noqa: A001 - the command is called open
         typer.Option(min=FIRST_PORT, max=LARGEST_PORT, help="Port of the page on 127.0.0.1 (default: a free one)."),
     ] = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address, and open no browser.")] = False,
+    *,
+    directory: Path,
 ) -> Report:
     """Talk to the model on a page of this machine. Runs until Ctrl-C. Needs the extra `web`."""
     from dflash_deploy.features.page.facts import PageSource

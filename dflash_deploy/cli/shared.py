@@ -1,0 +1,111 @@
+"""The options that any command accepts, before it or behind it: the deployment directory, JSON, how much is printed.
+
+They are declared once. A command that needs the value of one has a parameter of its name, without a declaration:
+`directory`, `as_json`, `json_stream`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from dflash_deploy.cli.options import HERE, deployments
+from dflash_deploy.errors import BadInput
+
+if TYPE_CHECKING:
+    from inspect import Signature
+
+    from dflash_deploy.cli.shown import About
+
+VARIABLE = "DFLASH_DIR"
+"""The variable of the environment that names a deployment directory."""
+
+
+def _remember(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """Keep an option that was given, wherever it is: the last one counts."""
+    if value:
+        context.find_root().ensure_object(dict)[parameter.name] = value
+    return value
+
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, callback=_remember, expose_value=False, show_default=False, **more)
+
+
+Directory = Annotated[
+    Path | None, _option("--dir", help="The deployment directory.", file_okay=False, autocompletion=deployments)
+]
+AsJson = Annotated[bool, _option("--json", help="Print one JSON document on standard output.")]
+JsonStream = Annotated[
+    bool, _option("--json-stream", help="Print each step of progress as a line of JSON, and the document as the last.")
+]
+
+Quiet = Annotated[bool, _option("--quiet", "-q", help="Print results and errors only, no notes and no progress.")]
+Verbose = Annotated[bool, _option("--verbose", "-v", help="Also print each program that is started, and each request.")]
+
+
+def _declared(
+    directory: Directory = None,
+    as_json: AsJson = False,
+    json_stream: JsonStream = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Declare the options, for a command to take them over."""
+
+
+NAMES = tuple(inspect.signature(_declared).parameters)
+
+OF_EACH = ("quiet", "verbose")
+"""Options that every command has, without a parameter for them."""
+
+
+@functools.cache
+def shared_options() -> Mapping[str, Any]:
+    """The options as Typer parses them, by the name of the parameter."""
+    app = typer.Typer(add_completion=False)
+    app.command()(_declared)
+    return {str(option.name): option for option in get_command(app).params}
+
+
+def taken(function: Callable[..., Any], *, json: bool) -> tuple[str, ...]:
+    """The names of the shared options of a command, which its function may take; `json` says whether it has --json."""
+    parameters = inspect.signature(function).parameters
+    return tuple(name for name in NAMES if name in (*parameters, *OF_EACH) or (json and name == "as_json"))
+
+
+CONTEXT = inspect.Parameter("shared", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+"""The parameter with which Typer hands over the context of the call."""
+
+
+def without_them(function: Callable[..., Any]) -> Signature:
+    """The signature of a function as Typer reads it: the context in place of the shared options."""
+    signature = inspect.signature(function, eval_str=True)
+    own = (one for one in signature.parameters.values() if one.name not in NAMES)
+    return signature.replace(parameters=[*own, CONTEXT])
+
+
+def given(context: typer.Context) -> Mapping[str, Any]:
+    """The shared options of this call, by name: those that were given, and the directory of DFLASH_DIR."""
+    named: dict[str, Any] = {"directory": Path(os.environ[VARIABLE])} if os.environ.get(VARIABLE) else {}
+    return named | (context.find_root().obj or {})
+
+
+def values(function: Callable[..., Any], about: About, context: typer.Context) -> dict[str, Any]:
+    """What a function gets of the shared options. Raises BadInput for one that its command does not have."""
+    known, parameters = given(context), inspect.signature(function).parameters
+    for name in (context.find_root().obj or {}).keys() - set(about.shared):
+        option = shared_options()[name].opts[0]
+        raise BadInput(f"`{about.name}` has no {option}", hint=f"leave {option} out")
+    found: dict[str, Any] = {name: known.get(name, False) for name in NAMES if name in parameters}
+    if "directory" in found:
+        # with a default of its own, the command chooses a directory
+        found["directory"] = known.get("directory", None if parameters["directory"].default is None else HERE)
+    return found
