@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import HERE, machine_line
+from dflash_deploy.cli.options import machine_line
+from dflash_deploy.cli.shared import HERE
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import DeployError
 

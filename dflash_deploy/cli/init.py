@@ -18,7 +18,6 @@ import typer
 
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import (
-    HERE,
     LARGEST_PORT,
     Drafter,
     Engine,
@@ -37,6 +36,7 @@ from dflash_deploy.cli.options import (
     machine_line,
 )
 from dflash_deploy.cli.planned import From, evidence_of, faster_line, model_lines, offer_lines, taken_over
+from dflash_deploy.cli.shared import HERE
 from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput, UnknownProfile
 from dflash_deploy.serve.settings import Settings

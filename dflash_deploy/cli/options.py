@@ -178,9 +178,6 @@ def deployments(incomplete: str) -> Iterator[str]:
             yield f"{above}{slash}{place.name}{'' if Deployment(place).exists() else '/'}"
 
 
-HERE = Path()
-
-
 Url = Annotated[str | None, typer.Option(help="Another endpoint, as http://host:port; no deployment is needed.")]
 Served = Annotated[str, typer.Option(help="The served name to ask at --url; else the first one.")]
 KeyFile = Annotated[

@@ -25,8 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dflash_deploy.cli.defect import failure_of, report_of
-from dflash_deploy.cli.options import HERE
-from dflash_deploy.cli.shared import given, values
+from dflash_deploy.cli.shared import HERE, given, values
 from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.deployment.directory import Deployment

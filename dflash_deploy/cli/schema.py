@@ -12,7 +12,7 @@ from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import BadInput
 
 
-@command(examples=("schema", "schema keys rotate"))
+@command(examples=("schema", "schema keys rotate"), json=False)
 def schema(
     document: Annotated[
         list[str] | None,

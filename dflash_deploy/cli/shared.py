@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.main import get_command
 
-from dflash_deploy.cli.options import HERE, deployments
 from dflash_deploy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -26,6 +25,16 @@ if TYPE_CHECKING:
 
 VARIABLE = "DFLASH_DIR"
 """The variable of the environment that names a deployment directory."""
+
+
+HERE = Path()
+
+
+def _deployments(incomplete: str) -> list[str]:
+    # the other options import what `--help` does not need
+    from dflash_deploy.cli.options import deployments
+
+    return deployments(incomplete)
 
 
 def _remember(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
@@ -40,7 +49,7 @@ def _option(*names: str, **more: Any) -> Any:
 
 
 Directory = Annotated[
-    Path | None, _option("--dir", help="The deployment directory.", file_okay=False, autocompletion=deployments)
+    Path | None, _option("--dir", help="The deployment directory.", file_okay=False, autocompletion=_deployments)
 ]
 AsJson = Annotated[bool, _option("--json", help="Print one JSON document on standard output.")]
 JsonStream = Annotated[
@@ -51,7 +60,7 @@ Quiet = Annotated[bool, _option("--quiet", "-q", help="Print results and errors 
 Verbose = Annotated[bool, _option("--verbose", "-v", help="Also print each program that is started, and each request.")]
 
 
-def _declared(
+def declared(
     directory: Directory = None,
     as_json: AsJson = False,
     json_stream: JsonStream = False,
@@ -61,7 +70,7 @@ def _declared(
     """Declare the options, for a command to take them over."""
 
 
-NAMES = tuple(inspect.signature(_declared).parameters)
+NAMES = tuple(inspect.signature(declared).parameters)
 
 OF_EACH = ("quiet", "verbose")
 """Options that every command has, without a parameter for them."""
@@ -71,7 +80,7 @@ OF_EACH = ("quiet", "verbose")
 def shared_options() -> Mapping[str, Any]:
     """The options as Typer parses them, by the name of the parameter."""
     app = typer.Typer(add_completion=False)
-    app.command()(_declared)
+    app.command()(declared)
     return {str(option.name): option for option in get_command(app).params}
 
 

@@ -7,26 +7,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from dflash_deploy.cli.app import COMMANDS, load
-from tools.reference.markdown import BUILT, code, joined
+from dflash_deploy.cli.shared import declared, shared_options
+from tools.reference.markdown import GENERATED, code, joined
 
-_HEAD = f"""# Commands
+_HEAD = """# Commands
 
-`dflash-deploy COMMAND --help` prints the same. An option of an earlier command is only named, and two options are left
-out. A command works on the deployment in the current directory, or in `--dir DIR`. A command that reports has `--json`:
-exactly one [document](json.md) on standard output. All commands share the [exit codes](exit-codes.md).
+`dflash-deploy COMMAND --help` prints the same. An option of an earlier command is only named. All commands share the
+[exit codes](exit-codes.md), and these options, before the command or behind it:
+
+{SHARED}
+
 `dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
 clients and deployments.
 
 {BUILT.format(source="the command line")}
 """
-
-_EVERYWHERE = frozenset(
-    {("--dir PATH", "The deployment directory."), ("--json", "Print one JSON document on standard output.")}
-)
-"""Options that most commands have with the same meaning: the introduction describes them."""
 
 _VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
 """How the value of an option is written, by its type."""
@@ -60,13 +58,28 @@ def examples_of(command: Any) -> list[str]:
 def page() -> str:
     """The whole page."""
     first: dict[tuple[str, str], str] = {}
-    return joined(_HEAD, *(_section(name, command, first) for name, command in shown()))
+    listed = "\n".join(f"- {code(spelling)}: {meaning}" for spelling, meaning in of_all_commands())
+    head = _HEAD.replace("{SHARED}", listed).replace("{GENERATED}", GENERATED.format(source="the command line"))
+    return joined(head, *(_section(name, command, first) for name, command in shown()))
+
+
+def of_all_commands() -> Iterator[tuple[str, str]]:
+    """The options that any command accepts, and which commands do not have one, or only have it."""
+    has = {name: {option.name for option in command.params} for name, command in shown()}
+    types = get_type_hints(declared, include_extras=True)
+    for name, option in shared_options().items():
+        those, lacking = ([one for one, names in has.items() if (name in names) is wanted] for wanted in (True, False))
+        if len(those) < len(lacking):
+            only = f" Only for {', '.join(map(code, those))}."
+        else:
+            only = f" Not for {', '.join(map(code, lacking))}." if lacking and name != "directory" else ""
+        yield spelled(option, types[name]), explained(option) + only
 
 
 def _section(name: str, command: Any, first: dict[tuple[str, str], str]) -> str:
     """The section of a command. `first` has the command that described an option, and gets those of this one."""
     parts = parts_of(name, command)
-    own = [one for one in (*parts.arguments, *parts.options) if one not in _EVERYWHERE]
+    own = [*parts.arguments, *parts.options]
     described = [one for one in own if first.setdefault(one, name) == name]
     named: dict[str, list[str]] = {}
     for one in own:
@@ -101,7 +114,7 @@ def parts_of(name: str, command: Any) -> Parts:
     """The parts of the description of the command with this full name."""
     types = {key: one.annotation for key, one in inspect.signature(command.callback, eval_str=True).parameters.items()}
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    options = [one for one in command.params if one.param_type_name == "option" and one.help]
+    options = [one for one in command.params if one.param_type_name == "option" and one.help and one.expose_value]
     needed = [spelled(one, types[one.name]) for one in options if one.required]
     return Parts(
         text=" ".join(inspect.cleandoc(command.help).split()),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy import __version__
-from tools.reference.commands import examples_of, parts_of, shown
+from tools.reference.commands import examples_of, of_all_commands, parts_of, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,8 @@ A command works on the deployment in the current directory, or in
 A command that reports has
 .BR \\-\\-json :
 exactly one document on standard output.
-.SH COMMANDS
+.SH OPTIONS
+Before the command or behind it:
 """
 
 _FILES = (
@@ -53,7 +54,8 @@ def page() -> str:
     codes = (ROOT / "docs/reference/exit-codes.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| `\w+` \| (.+) \|$", codes, re.MULTILINE)
     sections = [line for name, command in shown() for line in _section(name, command)]
-    lines = [*sections, ".SH EXIT STATUS", *_listed(rows), ".SH FILES", *_listed(_FILES)]
+    lines = [*_listed((f"`{spelling}`", text) for spelling, text in of_all_commands()), ".SH COMMANDS", *sections]
+    lines += [".SH EXIT STATUS", *_listed(rows), ".SH FILES", *_listed(_FILES)]
     return _HEAD + "\n".join([*lines, ".SH SEE ALSO", _text(f"The documents: {SITE}"), ""])
 
 
