@@ -17,7 +17,6 @@ DESCRIBING = (
     Settings.data_parallel_size,
     Settings.tensor_parallel_size,
     Settings.nodes,
-    Settings.distributed_executor,
     Settings.model_file,
     Settings.quantization,
     Settings.kv_cache_dtype,

@@ -22,9 +22,6 @@ Goal = Literal["latency", "throughput", "context", "coding"]
 RuntimeName = Literal["compose", "native"]
 """How the engine runs: in containers, or as a process."""
 
-RAY = "ray"
-"""Value of DISTRIBUTED_EXECUTOR for a Ray cluster that exists."""
-
 MOST_COPIES = 64
 """Data-parallel copies of the engine on one machine: more are a mistake."""
 
@@ -97,8 +94,6 @@ class Settings(Values):
     nodes = Field[int](kinds.positive, 1, unit="machines", templates=_PYTHON)
     node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
-    distributed_executor = Field(kinds.one_of(RAY), "", templates=(VLLM,))
-    ray_address = Field(kinds.host_and_port, "", unit="host:port", templates=(VLLM,))
     prompt_cache_mib = Field[int](kinds.whole, 1024, unit="MiB", templates=(LLAMACPP,))
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images")
     max_image_megapixels = Field[int](kinds.at_most(MOST_MEGAPIXELS), 100, unit="million pixels")
@@ -183,11 +178,6 @@ class Settings(Values):
     def several_machines(self) -> bool:
         """Whether this is one of several machines that serve one model; its container shares the host's network."""
         return self.nodes > 1
-
-    @property
-    def uses_ray(self) -> bool:
-        """Whether a Ray cluster that exists runs the engine's workers."""
-        return self.distributed_executor == RAY
 
     @property
     def published(self) -> bool:

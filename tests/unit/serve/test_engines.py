@@ -142,20 +142,6 @@ def test_two_machines() -> None:
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
 
 
-def test_a_ray_cluster_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = InstalledEngine("vllm", "0.33.0", False, ("python3", "-m", "vllm.entrypoints.cli.main"))
-    monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: installed)
-    ray = {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}
-    made = arguments("vllm", SETTINGS | ray)
-    assert made[made.index("--distributed-executor-backend") + 1] == "ray"
-    launch = prepare(SETTINGS | ray | {"DFLASH_ENGINE_FAMILY": "vllm", "VLLM_API_KEY": "a-secret-of-some-length"})
-    assert launch.environment["RAY_ADDRESS"] == "10.0.0.1:6379"
-    assert (Path(launch.environment["VLLM_CONFIG_ROOT"]) / "ray_non_carry_over_env_vars.json").is_file()
-    for address in ("ray://10.0.0.1:10001", "10.0.0.1", "10.0.0.1:0", "fe80::1:6379"):
-        with pytest.raises(Refused, match="RAY_ADDRESS"):
-            arguments("vllm", SETTINGS | ray | {"RAY_ADDRESS": address})
-
-
 def test_sglang_gets_its_keys_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"VLLM_API_KEY": "first-key-of-some-length", "DFLASH_API_KEYS": "other-key-of-some-length"}
     monkeypatch.setattr("dflash_deploy.serve.engines.sglang.metadata.version", lambda name: "0.5.23")
