@@ -58,6 +58,8 @@ GONE: Mapping[str, str] = {
     "DRAIN_SECONDS": "remove it: `run` waits at most 45 s for requests in progress",
     "DISTRIBUTED_EXECUTOR": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
     "RAY_ADDRESS": "remove it: vLLM joins two machines without Ray (NODES, NODE_RANK, MASTER_ADDR)",
+    "OMP_WAIT_POLICY": "remove it: vLLM's CPU build always waits passively",
+    "DFLASH_DRAFT_WINDOW": "set EXTRA_ARGS=--speculative-draft-window-size N",
     "RECORD_SHAPES": "remove it: docs/how-to/plan-capacity.md says how to measure a load",
     "DFLASH_HTTP_PORT": _DOMAIN,
     "DFLASH_HTTPS_PORT": _DOMAIN,

@@ -22,7 +22,6 @@ DESCRIBING = (
     Settings.kv_cache_dtype,
     Settings.attention_backend,
     Settings.enforce_eager,
-    Settings.omp_wait_policy,
     Settings.extra_args,
 )
 """Settings that a figure means little without."""

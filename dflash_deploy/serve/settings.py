@@ -83,7 +83,6 @@ class Settings(Values):
     dflash_spec_schedule = Field[Schedule](kinds.schedule, (), templates=(VLLM,))
     dflash_attention_backend = Field(kinds.text, "", templates=_PYTHON)
     dflash_kv_cache_dtype = Field(kinds.text, "")
-    dflash_draft_window = Field[int | None](kinds.positive, None, unit="tokens", templates=(SGLANG,))
     # --- sizes
     max_model_len = Field[int | None](kinds.positive, None, unit="tokens")
     max_num_seqs = Field[int | None](kinds.positive, None, unit="sequences")
@@ -103,7 +102,6 @@ class Settings(Values):
     idle_minutes = Field[float | None](kinds.amount, None, unit="minutes", templates=(VLLM, LLAMACPP))
     otlp_traces_endpoint = Field[TracesEndpoint | None](traces_endpoint, None, templates=_PYTHON)
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
-    omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
     # --- numerics
     kv_cache_dtype = Field(kinds.text, "")
     attention_backend = Field(kinds.text, "", templates=_PYTHON)
@@ -213,7 +211,6 @@ class Settings(Values):
                 draft_tokens=self.draft_tokens,
                 attention_backend="",
                 kv_cache_dtype="",
-                window=None,
                 schedule=self.dflash_spec_schedule,
             )
         return Speculation(
@@ -221,7 +218,6 @@ class Settings(Values):
             draft_tokens=self.draft_tokens,
             attention_backend=self.dflash_attention_backend,
             kv_cache_dtype=self.dflash_kv_cache_dtype,
-            window=self.dflash_draft_window,
             schedule=self.dflash_spec_schedule,
         )
 

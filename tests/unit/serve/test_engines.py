@@ -45,7 +45,6 @@ def test_sglang() -> None:
         "ATTENTION_BACKEND": "trtllm_mha",
         "DFLASH_ATTENTION_BACKEND": "fa4",
         "DFLASH_KV_CACHE_DTYPE": "bf16",
-        "DFLASH_DRAFT_WINDOW": "4096",
         "ENABLE_PREFIX_CACHING": "off",
         "ENFORCE_EAGER": "on",
         "LIMIT_IMAGES_PER_PROMPT": "4",
@@ -68,7 +67,7 @@ def test_sglang() -> None:
         *("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "/models/drafter"),
         # the block of 16, of which vLLM counts 15
         *("--speculative-num-draft-tokens", "16", "--speculative-draft-attention-backend", "fa4"),
-        *("--speculative-draft-kv-cache-dtype", "bf16", "--speculative-draft-window-size", "4096"),
+        *("--speculative-draft-kv-cache-dtype", "bf16"),
         *("--random-seed", "1"),
     ]
 
