@@ -63,6 +63,8 @@ GONE: Mapping[str, str] = {
     "DRAIN_SECONDS": "remove it: `run` waits at most 45 s for requests in progress",
     "DISTRIBUTED_EXECUTOR": _RAY,
     "RAY_ADDRESS": _RAY,
+    "OMP_WAIT_POLICY": "remove it: vLLM's CPU build always waits passively",
+    "DFLASH_DRAFT_WINDOW": f"set {Settings.extra_args}=--speculative-draft-window-size N",
     "RECORD_SHAPES": "remove it: docs/how-to/plan-capacity.md says how to measure a load",
     "DFLASH_HTTP_PORT": _DOMAIN,
     "DFLASH_HTTPS_PORT": _DOMAIN,

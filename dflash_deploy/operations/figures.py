@@ -17,13 +17,11 @@ DESCRIBING = (
     Settings.data_parallel_size,
     Settings.tensor_parallel_size,
     Settings.nodes,
-    Settings.distributed_executor,
     Settings.model_file,
     Settings.quantization,
     Settings.kv_cache_dtype,
     Settings.attention_backend,
     Settings.enforce_eager,
-    Settings.omp_wait_policy,
     Settings.extra_args,
 )
 """Settings that a figure means little without."""

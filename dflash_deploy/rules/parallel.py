@@ -72,8 +72,7 @@ def more_gpus_than_there_are(plan: Plan, facts: HostFacts) -> Finding | None:
     wanted = (plan.settings.tensor_parallel_size or 1) * copies
     of_one = max(plan.profile.match.gpus, len(facts.gpus), 1)
     available = max(plan.profile.gpus, of_one * plan.settings.nodes)
-    # `doctor` asks a Ray cluster for its GPUs
-    if wanted <= available or plan.settings.uses_ray:
+    if wanted <= available:
         return None
     fewer = max(1, available // (plan.settings.tensor_parallel_size or 1))
     fix = f"set {Settings.data_parallel_size}={fewer}, or a smaller {Settings.tensor_parallel_size}"
@@ -166,36 +165,6 @@ def sleeps_among_several(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-def ray_cannot_serve(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A Ray cluster where vLLM cannot use one, or without the address of the one that exists."""
-    settings = plan.settings
-    if not settings.uses_ray:
-        return None
-    ray, native = Settings.distributed_executor, Settings.dflash_runtime
-    if plan.engine.cpu:
-        why, fix = "vLLM's build for processors has no Ray executor", f"empty {ray}"
-    elif settings.several_machines:
-        why, fix = f"{Settings.nodes} is for vLLM's own executor", f"set {Settings.nodes}=1: Ray chooses the machines"
-    elif not settings.ray_address:
-        why = "vLLM would start a cluster of its own on this machine"
-        fix = f"set {Settings.ray_address} to the head of the cluster, such as 192.168.1.5:6379"
-    elif plan.runtime != "native":
-        why, fix = (
-            "an engine in a container of its own does not belong to the cluster",
-            f"set {native}=native, on a node",
-        )
-    else:
-        return None
-    return Finding(
-        id="ray-cannot-serve",
-        severity="error",
-        message=f"{ray}={settings.distributed_executor} does not work here",
-        why=why,
-        fix=fix,
-        source="vLLM 0.33 config/parallel.py, v1/executor/ray_utils.py",
-    )
-
-
 RULES: tuple[Rule, ...] = (
     heads_do_not_divide,
     more_gpus_than_there_are,
@@ -204,5 +173,4 @@ RULES: tuple[Rule, ...] = (
     graphs_across_machines,
     copies_on_several_machines,
     sleeps_among_several,
-    ray_cannot_serve,
 )

@@ -260,13 +260,12 @@ def context_beyond_drafter(plan: Plan, facts: HostFacts) -> Finding | None:
     length, trained = plan.settings.max_model_len, plan.pair.drafter.trained_context
     if not plan.drafting or length is None or trained is None or length <= trained:
         return None
-    window = Settings.dflash_draft_window
     return Finding(
         id="context-beyond-drafter",
         severity="note",
         message=f"the drafter was trained on up to {trained} tokens, {Settings.max_model_len} is {length}",
         why="acceptance falls with the length of the context; answers stay the same",
-        fix=(f"set {window}, or " if plan.engine.kind.knows(window) else "") + "measure with your own long prompts",
+        fix="measure with your own long prompts",
         source="z-lab drafter card; z-lab/dflash#66, 200 tokens/s at 500 tokens of context and 24 at 64000",
     )
 

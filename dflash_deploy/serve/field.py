@@ -212,16 +212,6 @@ def address(name: str, value: str) -> str:
     return value
 
 
-def host_and_port(name: str, value: str) -> str:
-    """A host and a TCP port, such as 192.168.1.5:6379; an IPv6 address in brackets."""
-    host, _, number = value.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not is_host(bare) or (":" in bare) != (bare != host):
-        raise Refused(f"{name}={value} is not a host and a port", hint=f"write {name}=HOST:PORT, without a scheme")
-    port(name, number)
-    return value
-
-
 def domain(name: str, value: str) -> str:
     """A domain name in lower case, or an IP address in its shortest form, which clients send as the host."""
     host = domain_in(value)

@@ -22,9 +22,6 @@ Goal = Literal["latency", "throughput", "context", "coding"]
 RuntimeName = Literal["compose", "native"]
 """How the engine runs: in containers, or as a process."""
 
-RAY = "ray"
-"""Value of DISTRIBUTED_EXECUTOR for a Ray cluster that exists."""
-
 MOST_COPIES = 64
 """Data-parallel copies of the engine on one machine: more are a mistake."""
 
@@ -86,7 +83,6 @@ class Settings(Values):
     dflash_spec_schedule = Field[Schedule](kinds.schedule, (), templates=(VLLM,))
     dflash_attention_backend = Field(kinds.text, "", templates=_PYTHON)
     dflash_kv_cache_dtype = Field(kinds.text, "")
-    dflash_draft_window = Field[int | None](kinds.positive, None, unit="tokens", templates=(SGLANG,))
     # --- sizes
     max_model_len = Field[int | None](kinds.positive, None, unit="tokens")
     max_num_seqs = Field[int | None](kinds.positive, None, unit="sequences")
@@ -97,8 +93,6 @@ class Settings(Values):
     nodes = Field[int](kinds.positive, 1, unit="machines", templates=_PYTHON)
     node_rank = Field[int](kinds.whole, 0, templates=_PYTHON)
     master_addr = Field(kinds.text, "", unit="address", templates=_PYTHON)
-    distributed_executor = Field(kinds.one_of(RAY), "", templates=(VLLM,))
-    ray_address = Field(kinds.host_and_port, "", unit="host:port", templates=(VLLM,))
     prompt_cache_mib = Field[int](kinds.whole, 1024, unit="MiB", templates=(LLAMACPP,))
     limit_images_per_prompt = Field[int | None](kinds.positive, None, unit="images")
     max_image_megapixels = Field[int](kinds.at_most(MOST_MEGAPIXELS), 100, unit="million pixels")
@@ -108,7 +102,6 @@ class Settings(Values):
     idle_minutes = Field[float | None](kinds.amount, None, unit="minutes", templates=(VLLM, LLAMACPP))
     otlp_traces_endpoint = Field[TracesEndpoint | None](traces_endpoint, None, templates=_PYTHON)
     vllm_cpu_kvcache_space = Field[float | None](kinds.amount, None, unit="GiB", templates=(VLLM,))
-    omp_wait_policy = Field(kinds.text, "", templates=(VLLM,))
     # --- numerics
     kv_cache_dtype = Field(kinds.text, "")
     attention_backend = Field(kinds.text, "", templates=_PYTHON)
@@ -185,11 +178,6 @@ class Settings(Values):
         return self.nodes > 1
 
     @property
-    def uses_ray(self) -> bool:
-        """Whether a Ray cluster that exists runs the engine's workers."""
-        return self.distributed_executor == RAY
-
-    @property
     def published(self) -> bool:
         """Whether this machine answers requests under a domain, with HTTPS."""
         return bool(self.dflash_domain) and self.answers_requests
@@ -223,7 +211,6 @@ class Settings(Values):
                 draft_tokens=self.draft_tokens,
                 attention_backend="",
                 kv_cache_dtype="",
-                window=None,
                 schedule=self.dflash_spec_schedule,
             )
         return Speculation(
@@ -231,7 +218,6 @@ class Settings(Values):
             draft_tokens=self.draft_tokens,
             attention_backend=self.dflash_attention_backend,
             kv_cache_dtype=self.dflash_kv_cache_dtype,
-            window=self.dflash_draft_window,
             schedule=self.dflash_spec_schedule,
         )
 

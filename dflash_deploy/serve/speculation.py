@@ -36,5 +36,4 @@ class Speculation:
     draft_tokens: int
     attention_backend: str
     kv_cache_dtype: str
-    window: int | None
     schedule: Schedule

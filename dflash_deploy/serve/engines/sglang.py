@@ -97,7 +97,6 @@ class Sglang(Engine):
         "--speculative-num-draft-tokens": reserved(Settings.dflash_num_spec_tokens),
         "--speculative-draft-attention-backend": reserved(Settings.dflash_attention_backend),
         "--speculative-draft-kv-cache-dtype": reserved(Settings.dflash_kv_cache_dtype),
-        "--speculative-draft-window-size": reserved(Settings.dflash_draft_window),
         "--context-length": reserved(Settings.max_model_len),
         "--max-running-requests": reserved(Settings.max_num_seqs),
         "--chunked-prefill-size": reserved(Settings.max_num_batched_tokens),
@@ -247,4 +246,3 @@ def _speculation(settings: Settings) -> Iterator[str]:
     yield from ("--speculative-num-draft-tokens", str(settings.positions_per_step))
     yield from valued("--speculative-draft-attention-backend", speculation.attention_backend)
     yield from valued("--speculative-draft-kv-cache-dtype", speculation.kv_cache_dtype)
-    yield from valued("--speculative-draft-window-size", speculation.window)

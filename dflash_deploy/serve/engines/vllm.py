@@ -88,7 +88,6 @@ def serve_arguments(settings: Settings, build: Build) -> list[str]:
         *media_domains(settings),
         *_limits(settings),
         *_nodes(settings.group),
-        *valued("--distributed-executor-backend", settings.distributed_executor),
         *_numerics(settings),
         *_prompting(settings),
         *_speculation(settings.speculation, build.version, cpu=build.cpu),
@@ -199,9 +198,6 @@ ARCHITECTURE = "DFlashDraftModel"
 QUESTION = "dflash_deploy.serve.engines.vllm_question"
 """The module that makes vLLM's configuration without weights."""
 
-RAY_CONFIG = Path(__file__).parent.parent / "ray_config"
-"""The directory with the names of variables that vLLM does not copy to Ray's workers."""
-
 PLUGINS = "vllm.general_plugins"
 """The group of entry points that each of vLLM's processes loads."""
 
@@ -279,7 +275,7 @@ class Vllm(Engine):
         "--node-rank": reserved(Settings.node_rank),
         "-r": reserved(Settings.node_rank),
         "--master-addr": reserved(Settings.master_addr),
-        "--distributed-executor-backend": reserved(Settings.distributed_executor),
+        "--distributed-executor-backend": reserved(reason="and Ray would copy the keys to its workers"),
         "--default-chat-template-kwargs": reserved(Settings.enable_thinking),
         "--allowed-media-domains": reserved(Settings.allowed_media_domains),
         "--allowed-origins": reserved(Settings.allowed_origins),
@@ -306,7 +302,7 @@ class Vllm(Engine):
             title=f"vLLM {engine.version}: vllm",
             command=tuple(command),
             arguments=tuple(arguments),
-            environment=own | secrets | _ray(settings),
+            environment=own | secrets,
         )
 
     def question(self, settings: Settings, environment: Mapping[str, str]) -> Launch | None:
@@ -350,11 +346,3 @@ def _installed() -> InstalledEngine:
     if engine is None:
         raise Refused("vLLM is not installed beside this Python", hint=f"run `{install_command('vllm')}`")
     return engine
-
-
-def _ray(settings: Settings) -> dict[str, str]:
-    """Variables that keep the keys on this machine: vLLM copies VLLM_* and HF_* to Ray's workers (ray/ray_env.py).
-
-    Ray shows the environment of workers in its dashboard and to every driver.
-    """
-    return {"VLLM_CONFIG_ROOT": str(RAY_CONFIG)} if settings.uses_ray else {}

@@ -49,8 +49,6 @@ def test_serve_needs_nothing_but_what_its_images_have() -> None:
             "door": {"aiohttp", "yarl"},
             "engines": {"fastapi"},
             "gateway": {"prometheus_client", "aiohttp", "yarl", "PIL"},
-            # a Ray cluster is asked by the Ray beside the engine
-            "serve": {"ray"},
         }
         allowed = everywhere | beside.get(file.parent.name, set())
         for node in ast.walk(ast.parse(file.read_text())):

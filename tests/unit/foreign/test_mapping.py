@@ -37,6 +37,8 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
         (VLLM + "--max-model-len 32K", "--max-model-len", "mapped", "MAX_MODEL_LEN=32768"),
         (VLLM + "--max-model-len many", "--max-model-len", "unknown", "MAX_MODEL_LEN"),
         (VLLM + "-tp 2", "-tp", "mapped", "TENSOR_PARALLEL_SIZE=2"),
+        (VLLM + "-dp 2", "-dp", "mapped", "DATA_PARALLEL_SIZE=2"),
+        (VLLM + "--distributed-executor-backend ray", "--distributed-executor-backend", "superseded", ""),
         (VLLM + "--no-enable-prefix-caching", "--no-enable-prefix-caching", "mapped", "ENABLE_PREFIX_CACHING=off"),
         (VLLM + "--attention-backend flash_attn", "--attention-backend", "mapped", "ATTENTION_BACKEND=FLASH_ATTN"),
         (VLLM + "--swap-space 4", "--swap-space", "renamed", ""),

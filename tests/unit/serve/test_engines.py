@@ -45,7 +45,6 @@ def test_sglang() -> None:
         "ATTENTION_BACKEND": "trtllm_mha",
         "DFLASH_ATTENTION_BACKEND": "fa4",
         "DFLASH_KV_CACHE_DTYPE": "bf16",
-        "DFLASH_DRAFT_WINDOW": "4096",
         "ENABLE_PREFIX_CACHING": "off",
         "ENFORCE_EAGER": "on",
         "LIMIT_IMAGES_PER_PROMPT": "4",
@@ -68,7 +67,7 @@ def test_sglang() -> None:
         *("--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", "/models/drafter"),
         # the block of 16, of which vLLM counts 15
         *("--speculative-num-draft-tokens", "16", "--speculative-draft-attention-backend", "fa4"),
-        *("--speculative-draft-kv-cache-dtype", "bf16", "--speculative-draft-window-size", "4096"),
+        *("--speculative-draft-kv-cache-dtype", "bf16"),
         *("--random-seed", "1"),
     ]
 
@@ -140,20 +139,6 @@ def test_two_machines() -> None:
         arguments("llamacpp", SETTINGS | nodes)
     with pytest.raises(Refused, match="NODE_RANK=2"):
         arguments("vllm", SETTINGS | nodes | {"NODE_RANK": "2"})
-
-
-def test_a_ray_cluster_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = InstalledEngine("vllm", "0.33.0", False, ("python3", "-m", "vllm.entrypoints.cli.main"))
-    monkeypatch.setattr("dflash_deploy.serve.engines.vllm.installed_vllm", lambda: installed)
-    ray = {"DISTRIBUTED_EXECUTOR": "ray", "RAY_ADDRESS": "10.0.0.1:6379"}
-    made = arguments("vllm", SETTINGS | ray)
-    assert made[made.index("--distributed-executor-backend") + 1] == "ray"
-    launch = prepare(SETTINGS | ray | {"DFLASH_ENGINE_FAMILY": "vllm", "VLLM_API_KEY": "a-secret-of-some-length"})
-    assert launch.environment["RAY_ADDRESS"] == "10.0.0.1:6379"
-    assert (Path(launch.environment["VLLM_CONFIG_ROOT"]) / "ray_non_carry_over_env_vars.json").is_file()
-    for address in ("ray://10.0.0.1:10001", "10.0.0.1", "10.0.0.1:0", "fe80::1:6379"):
-        with pytest.raises(Refused, match="RAY_ADDRESS"):
-            arguments("vllm", SETTINGS | ray | {"RAY_ADDRESS": address})
 
 
 def test_sglang_gets_its_keys_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
