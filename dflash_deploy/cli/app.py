@@ -38,10 +38,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "keys": (f"{PACKAGE}.keys", "API keys of the endpoint: show, rotate, add, revoke, list, usage."),
     },
     "Measure": {
-        "bench": (
-            f"{PACKAGE}.bench",
-            "Measure tokens/s, TTFT, TPOT, ITL and acceptance of each workload at each concurrency.",
-        ),
+        "bench": (f"{PACKAGE}.bench", "Measure tokens/s, TTFT, TPOT, ITL and acceptance."),
         "tune": (f"{PACKAGE}.tune", "Find the number of draft tokens that is fastest here."),
     },
     "Operate": {

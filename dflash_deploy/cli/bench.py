@@ -66,7 +66,7 @@ def bench(
     *,
     directory: Path,
 ) -> Report:
-    """Measure tokens/s, TTFT, TPOT, ITL and acceptance of each workload at each concurrency."""
+    """Measure tokens/s, TTFT, TPOT, ITL and acceptance. Each workload runs at each concurrency."""
     from dflash_deploy.bench.workload import Limits
     from dflash_deploy.operations.addresses import key_in
     from dflash_deploy.operations.bench import bench as run_bench

@@ -111,7 +111,7 @@ def _shown(found: Status, there: str) -> Iterator[str]:
     """A line for each thing that is known, the state and its cause first."""
     lines = [*_state(found, there), *_figures(found)]
     if found.door is not None:
-        lines.append(("door", ", ".join(filter(None, (found.door.phase, found.door.identity, found.uncertified)))))
+        lines.append(("door", ", ".join(filter(None, (found.door.phase, found.door.identity)))))
     yield from (f"{name:9} {text}" for name, text in lines if text)
 
 

@@ -7,7 +7,6 @@ Dockerfiles of the images copy.
 from __future__ import annotations
 
 import filecmp
-import hashlib
 import hmac
 import os
 import re
@@ -31,40 +30,28 @@ from dflash_deploy.deployment.files import (
     write_atomically,
     write_if_changed,
 )
-from dflash_deploy.deployment.front import (
-    DOOR,
-    SERVICE,
-    door_files,
-    write_door,
-)
+from dflash_deploy.deployment.front import DOOR, SERVICE, make_owned, storage_of
 from dflash_deploy.deployment.keys import remove_keys, write_keys
 from dflash_deploy.deployment.upgrading import planned_settings, remember_planned
+from dflash_deploy.door import Site, published_site
 from dflash_deploy.intake.documents import read_state_text
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.settings import Settings
 
-DOOR_LABEL = "dev.dflash.door"
-"""The label with a hash of the door's files."""
-
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
 """A variable as the fragments of compose/ have them."""
 
 
-def with_door(document: dict[str, Any], deployment: Deployment, settings: Settings) -> dict[str, Any]:
-    """Give the door its image, the engine's user, and a label that changes with the door's files."""
-    service = document["services"].get(DOOR)
-    if service is not None:
-        single = document["services"][SERVICE]
-        service["build"]["context"] = single["build"]["context"]
-        service["image"] = f"dflash-deploy/door:{__version__}-{build_digest(DOOR)}"
-        service["user"] = single["user"]
-        # Caddy reads its files only when it starts: a changed label creates the container again
-        text = "".join(door_files(deployment, settings).values())
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        service["labels"] = {"dev.dflash.version": __version__, DOOR_LABEL: digest}
-    return document
+def with_door(document: dict[str, Any], site: Site) -> None:
+    """Give the door its image, the user of the engine, and its host."""
+    door, engine = document["services"][DOOR], document["services"][SERVICE]
+    door["build"]["context"] = engine["build"]["context"]
+    door["image"] = f"dflash-deploy/door:{__version__}-{build_digest(DOOR)}"
+    door["user"] = engine["user"]
+    door["labels"] = {"dev.dflash.version": __version__}
+    door["environment"] |= site.variables
 
 
 NAME = "build"
@@ -160,7 +147,7 @@ def render(deployment: Deployment, plan: Plan) -> bool:
     """Write `compose.yaml` and the build context; return whether `compose.yaml` changed."""
     state, published = deployment.make_state(), plan.settings.published
     if published and plan.runtime == "compose":
-        write_door(deployment, plan.settings)
+        make_owned(deployment, storage_of(deployment))
     write_keys(deployment)
     stage_build_context(state, (plan.engine.engine, *((DOOR,) if published else ())))
     if not _salt(deployment):
@@ -198,7 +185,9 @@ def _with_variables(deployment: Deployment, plan: Plan) -> dict[str, Any]:
     if not plan.settings.answers_requests:
         service["healthcheck"] = {"disable": True}
     document["secrets"]["dotenv"]["file"] = "./.env"
-    return with_door(document, deployment, plan.settings)
+    if (site := published_site(plan.settings)) is not None:
+        with_door(document, site)
+    return document
 
 
 def _filled(node: Any, deployment: Deployment, plan: Plan) -> Any:
@@ -237,7 +226,7 @@ def _fragments(plan: Plan) -> list[str]:
         names.append("mtp")
     names.append("nodes" if plan.settings.several_machines else "port")
     if plan.settings.published:
-        names += ["door", "domain"]
+        names.append("door")
     names.append("cpu" if plan.engine.cpu else "nvidia")
     return [f"{name}.yaml" for name in names]
 

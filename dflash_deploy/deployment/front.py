@@ -1,33 +1,23 @@
-"""Files for the door's container, and the names and ports of the services in `compose.yaml`.
+"""Directories for the containers, and the names and ports of the services in `compose.yaml`.
 
 The container reads its files as the owner of `.env`, in a private directory of `.dflash/`. If the deployment belongs to
 another user, root writes into directories that this user can replace by links at any moment. So each directory is
 opened first, and everything happens inside of what was opened.
 
-`.dflash/door/` has the files that the door's container reads, and the certificates that it writes.
+`.dflash/keys/` has the digests of further keys, `.dflash/door/data/` the certificates that the door's container writes.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_if_changed
-from dflash_deploy.door.site import Authority, Plain, published_site
-from dflash_deploy.errors import BadInput, FileRefused
-from dflash_deploy.intake.files import MIB, read_text
-
-if TYPE_CHECKING:
-    from dflash_deploy.door.caddyfile import Door
-    from dflash_deploy.serve.settings import Settings
-
+from dflash_deploy.errors import BadInput
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY
 
@@ -125,74 +115,10 @@ SERVICE, DOOR = "engine", "door"
 INNER_PORT = 8000
 """The port of engine and door in their containers; the files of compose/ set it."""
 
-INNER_HTTP_PORT, INNER_HTTPS_PORT = 8080, 8443
-"""The ports of a domain in the door's container; compose/domain.yaml maps those of the machine to them."""
-
-CADDYFILE, ROOT = "Caddyfile", "acme-root.crt"
-"""The files that the container reads."""
-
-INSIDE, CERTIFICATES = "/run/dflash/door", "/run/dflash/certificates"
-"""Where the container has them, and where it keeps certificates; compose/door.yaml and domain.yaml mount both."""
-
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-
-
-def door_directory(deployment: Deployment) -> Path:
-    """The directory of the door."""
-    return deployment.state / DOOR
+ROOT = Path("caddy/pki/authorities/local/root.crt")
+"""The root certificate of Caddy's own authority, in the directory of the door's certificates."""
 
 
 def storage_of(deployment: Deployment) -> Path:
     """The directory of the door's certificates and keys."""
-    return door_directory(deployment) / "data"
-
-
-def door_files(deployment: Deployment, settings: Settings) -> dict[str, str]:
-    """The files that the door's container reads: its Caddyfile, and the root certificate of an own authority."""
-    from dflash_deploy.door.caddyfile import caddyfile  # noqa: PLC0415 - needed behind a door only
-
-    files = {CADDYFILE: caddyfile(door_of(settings))}
-    if settings.dflash_acme_root:
-        files[ROOT] = certificates_in(deployment.path(settings.dflash_acme_root))
-    return files
-
-
-def door_of(settings: Settings) -> Door:
-    """What the door publishes of its container: the engine under a domain."""
-    from dflash_deploy.door.caddyfile import Door  # noqa: PLC0415 - needed behind a door only
-
-    site = published_site(settings)
-    assert site is not None  # noqa: S101 - a door is started under a domain only
-    return Door(
-        site,
-        f"{SERVICE}:{INNER_PORT}",
-        CERTIFICATES,
-        settings.max_body_mib * MIB,
-        authority=Authority(settings.dflash_acme_url, f"{INSIDE}/{ROOT}" if settings.dflash_acme_root else ""),
-        origins=settings.allowed_origins,
-        # in the container, whose health check asks there
-        local=Plain("0.0.0.0", INNER_PORT),  # noqa: S104
-        inner=replace(site, http_port=INNER_HTTP_PORT, https_port=INNER_HTTPS_PORT),
-    )
-
-
-def write_door(deployment: Deployment, settings: Settings) -> None:
-    """Write what the door's container reads, and make the directory of certificates; both belong to its user.
-
-    Raises BadInput if one of the directories is a link.
-    """
-    for name, text in door_files(deployment, settings).items():
-        write_owned(deployment, door_directory(deployment) / name, text)
-    make_owned(deployment, storage_of(deployment))
-
-
-def certificates_in(file: Path) -> str:
-    """Return the certificates of a PEM file, and nothing else of it: the owner of `.env` can read the copy.
-
-    Empty if the file has none or cannot be read: it is checked before a start.
-    """
-    try:
-        text = read_text(file, lossy=True)
-    except FileRefused:
-        return ""
-    return "".join(f"{found[0]}\n" for found in _CERTIFICATE.finditer(text))
+    return deployment.state / DOOR / "data"

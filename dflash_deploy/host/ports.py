@@ -1,4 +1,4 @@
-"""Whether a TCP port is free to listen on."""
+"""Whether a TCP port is free to listen on, and how this machine reaches one."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import socket
 
 from dflash_deploy.serve.settings import Settings
 
+_WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+
+
+def reached(host: str, port: int) -> str:
+    """HOST:PORT at which this machine reaches what listens on a host, which may be all addresses."""
+    here = _WILDCARDS.get(host, host)
+    return f"[{here}]:{port}" if ":" in here else f"{here}:{port}"
+
 
 def listener_on(host: str, port: int) -> bool:
     """Whether another process already listens on `host:port`. A port that this user may not bind is reported as free:
     Docker may be allowed to bind it.
     """
     return _refusal(host, port) == errno.EADDRINUSE
-
-
-def may_listen_on(host: str, port: int) -> bool:
-    """Whether this user may listen on `host:port`: ports below 1024 may need root."""
-    return _refusal(host, port) not in {errno.EACCES, errno.EPERM}
 
 
 def is_address_here(host: str) -> bool:

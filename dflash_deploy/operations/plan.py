@@ -154,8 +154,8 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
     """Plan a deployment for this machine and write it into a directory, which is created if it is missing.
 
     `None` is `~/dflash/PROFILE`. `force` writes over a deployment; its key and token stay. Raises BadInput if there is
-    one already, if the directory cannot be written, or if several machines serve together and the address of rank 0 is
-    missing; PreflightRefused if the disk is full; and what `make_plan` raises.
+    one already, if the directory cannot be written, if several machines serve together and the address of rank 0 is
+    missing, or for a domain without containers; PreflightRefused if the disk is full; and what `make_plan` raises.
     """
     if directory is not None and not force:
         check_new(Deployment(directory))
@@ -168,6 +168,9 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
             f"{made.profile.name} is for machines that serve together, and --master-addr is missing",
             hint="--master-addr: the address of rank 0 on the link between them (`ip -brief address` on rank 0)",
         )
+    for error in made.errors:
+        if error.id == "domain-needs-containers":
+            raise BadInput(error.message, hint=error.fix)
     # refused here, before the directory exists, if a value cannot be written to .env
     fill_template(made.values)
     try:

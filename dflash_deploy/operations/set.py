@@ -15,7 +15,6 @@ from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, PreflightRefused
 from dflash_deploy.intake.parse import printable
-from dflash_deploy.plan.command import OF_THE_DOOR
 from dflash_deploy.plan.result import Choice, Finding, Plan
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.serve.engines import DEFAULT, ENGINES
@@ -139,7 +138,7 @@ def _found(deployment: Deployment, after: Plan) -> tuple[Finding, ...]:
 
 
 def _restarts(changed: Sequence[Change]) -> str:
-    return "door" if {row.name for row in changed} <= {field.name for field in OF_THE_DOOR} else "engine"
+    return "door" if [row.name for row in changed] == [Settings.dflash_domain.name] else "engine"
 
 
 def settings(directory: Path, word: str = "") -> SettingRows:

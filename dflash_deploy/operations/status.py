@@ -29,7 +29,7 @@ from dflash_deploy.plan.memory import GIB
 from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime.protocol import EngineState, Runtime
-from dflash_deploy.runtime.select import door_before, runtime_for
+from dflash_deploy.runtime.select import door_of, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for
 from dflash_deploy.startup.published import whole_url
@@ -84,7 +84,6 @@ class Status:
 
     `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
     run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
-    `uncertified` says why the door has no valid certificate.
     `endpoint` is empty if another machine answers requests.
     """
 
@@ -99,7 +98,6 @@ class Status:
     restored: str
     costs: tuple[str, ...] | None
     door: EngineState | None = None
-    uncertified: str = ""
 
     @property
     def gpu_memory(self) -> str | None:
@@ -127,8 +125,7 @@ class Status:
         if self.restored:
             data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
         if self.door is not None:
-            problem = {"problem": self.uncertified} if self.uncertified else {}
-            data["door"] = {"state": self.door.phase, "process": self.door.identity or None, **problem}
+            data["door"] = {"state": self.door.phase, "process": self.door.identity or None}
         if self.costs is not None:
             data["costs"] = ", ".join(self.costs) or None
         return data
@@ -139,7 +136,7 @@ def status(directory: Path) -> Status:
     deployment = Deployment.existing(directory)
     plan = plan_as_running(deployment)
     runtime = runtime_for(deployment, plan)
-    door = door_before(deployment, plan)
+    door = door_of(deployment, plan)
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
@@ -155,7 +152,6 @@ def status(directory: Path) -> Status:
         restored=restored_since(deployment) if engine.alive else "",
         costs=_costs(plan, runtime) if answered.state == "ready" else None,
         door=door.state() if door else None,
-        uncertified=door.uncertified(0) if door and door.state().phase == "running" else "",
     )
 
 

@@ -6,8 +6,7 @@ through its door, and each of its routes.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Set
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,53 +37,17 @@ from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.runtime.select import door_before, runtime_for
+from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for
-from dflash_deploy.startup.published import whole_endpoint, whole_url
+from dflash_deploy.startup.published import published_of, whole_endpoint, whole_url
 from dflash_deploy.startup.start import hints_from
 
 AT_DOOR = frozenset({"live", "models", "auth", "stream"})
 """Checks of `test` that are repeated through the door."""
 
-QUICK_AT_DOOR = frozenset({"live", "models"})
-"""Those of them that `up` ends with."""
-
 DOOR = "door"
 """The name of all checks through the door, for `only`."""
-
-_DOOR = f"{DOOR}: "
-_HINT = "check name, ports and clock with `dflash-deploy doctor`; `dflash-deploy up` asks for a certificate again"
-
-
-def checks_at_door(
-    deployment: Deployment, plan: Plan, names: Set[str], show: Callable[[CheckResult], None]
-) -> tuple[CheckResult, ...]:
-    """The result of these checks through the door, and of its certificate first; empty without a door.
-
-    Without a certificate the other checks are not asked.
-    """
-    door = door_before(deployment, plan)
-    if not names or door is None:
-        return ()
-    done: list[CheckResult] = []
-
-    def keep(check: CheckResult) -> None:
-        done.append(replace(check, name=f"{_DOOR}{check.name}"))
-        show(done[-1])
-
-    began = time.monotonic()
-    problem = door.uncertified()
-    asked = f"a TLS handshake for {whole_url(deployment, plan)}"
-    seconds = round(time.monotonic() - began, 3)
-    if problem:
-        keep(CheckResult("certificate", "failed", seconds, asked, problem, _HINT))
-        return tuple(done)
-    keep(CheckResult("certificate", "passed", seconds, asked, "a valid certificate"))
-    with whole_endpoint(deployment, plan) as endpoint:
-        run_checks(deployed_endpoint(endpoint, plan), names, show=keep)
-    return tuple(done)
-
 
 LOSSLESS = "lossless"
 _BY_WORKLOAD = "acceptance_length of "
@@ -194,12 +157,19 @@ def _door_only(deployment: Deployment, plan: Plan, reporter: Reporter) -> Tested
 
 
 def _at_door(deployment: Deployment, plan: Plan, names: set[str], reporter: Reporter) -> tuple[CheckResult, ...]:
-    redact = deployment.redact
+    """The results of these checks, or of all that are repeated, through the door; empty without a domain."""
+    wanted = names & AT_DOOR if names else AT_DOOR
+    if not wanted or published_of(deployment, plan) is None:
+        return ()
+    done: list[CheckResult] = []
 
     def show(check: CheckResult) -> None:
-        reporter.checked(replace(check, got=redact(check.got), hint=redact(check.hint)))
+        done.append(replace(check, name=f"{DOOR}: {check.name}"))
+        reporter.checked(replace(done[-1], got=deployment.redact(check.got), hint=deployment.redact(check.hint)))
 
-    return checks_at_door(deployment, plan, names & AT_DOOR if names else AT_DOOR, show)
+    with whole_endpoint(deployment, plan) as endpoint:
+        run_checks(deployed_endpoint(endpoint, plan), wanted, show=show)
+    return tuple(done)
 
 
 def _explaining(deployment: Deployment, plan: Plan) -> Explain:

@@ -17,7 +17,6 @@ from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPo
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
-from dflash_deploy.operations.test import QUICK_AT_DOOR, checks_at_door
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan, plan_of
@@ -25,7 +24,7 @@ from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.progress import remember_seconds
-from dflash_deploy.startup.published import published_of, whole_url
+from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.restore import apply_fix, fix_changes, restore_last_good
 from dflash_deploy.startup.start import Ready, bring_up, preflight, start_worker
 from dflash_deploy.weights.pull import requested_models
@@ -100,21 +99,10 @@ class Start:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
-        started = Started(deployment, plan, ready, checks)
+        started = Started(deployment, plan, replace(ready, endpoint=whole_url(deployment, plan)), checks)
         if started.failure is None and self.remembers:
-            # DNS and the authority decide about a certificate, not these settings
             remember_good(deployment)
-        return self._published(started)
-
-    def _published(self, started: Started) -> Started:
-        """The same with the checks through the door under a domain, and with its URL."""
-        deployment, plan = started.deployment, started.plan
-        if published_of(deployment, plan) is None:
-            return started
-        self.reporter.note(f"checking {whole_url(deployment, plan)}")
-        at_door = checks_at_door(deployment, plan, QUICK_AT_DOOR, lambda check: None)
-        ready = replace(started.ready, endpoint=whole_url(deployment, plan))
-        return replace(started, ready=ready, checks=CheckReport((*started.checks.checks, *at_door)))
+        return started
 
     def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
         """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""

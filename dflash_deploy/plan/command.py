@@ -34,16 +34,8 @@ def is_directory(drafter: str) -> bool:
     return drafter.startswith(("/", "~", "."))
 
 
-OF_THE_DOOR = (
-    Settings.dflash_domain,
-    Settings.dflash_https_port,
-    Settings.dflash_http_port,
-    Settings.dflash_acme_url,
-    Settings.dflash_acme_root,
-)
-"""Settings that change no engine: a new domain restarts none."""
-
-NOT_PASSED_ON = {*SECRET_NAMES, *(field.name for field in OF_THE_DOOR)}
+NOT_PASSED_ON = {*SECRET_NAMES, Settings.dflash_domain.name}
+"""Settings that the engine does not get. A new domain restarts none."""
 
 
 def engine_environment(plan: Plan) -> dict[str, str]:

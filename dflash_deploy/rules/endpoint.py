@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from dflash_deploy.errors import DOCS
+from dflash_deploy.door import own_caddy, published_site
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
@@ -53,18 +53,19 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-def domain_in_containers(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A domain in front of one of several machines whose containers share the network of their host."""
-    if plan.runtime == "native" or not (plan.settings.several_machines and plan.settings.dflash_domain):
+def domain_needs_containers(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A domain without the network of Docker in which the door, a container with Caddy, reaches the engine."""
+    settings, site = plan.settings, published_site(plan.settings)
+    if site is None or not (plan.runtime == "native" or settings.several_machines):
         return None
+    where = f"{Settings.dflash_runtime}=native" if plan.runtime == "native" else f"{Settings.nodes}={settings.nodes}"
     return Finding(
-        id="domain-in-containers",
+        id="domain-needs-containers",
         severity="error",
-        message=f"{Settings.dflash_domain}={plan.settings.dflash_domain} with {Settings.nodes}={plan.settings.nodes} "
-        "in containers: the door does not reach the engine",
-        why="the engine uses the network of its host, and the door one of Docker",
-        fix=f"set {Settings.dflash_runtime}=native, or leave {Settings.dflash_domain} empty and run Caddy with the "
-        f"Caddyfile of {DOCS}/how-to/serve-under-a-domain.md",
+        message=f"{Settings.dflash_domain}={site.host} does not work with {where}",
+        why="the door is a container, and reaches only an engine in its network of Docker",
+        fix=f"leave {Settings.dflash_domain} empty, and serve the domain with an installed Caddy: "
+        f"`{own_caddy(site, settings)}`",
     )
 
 
@@ -99,7 +100,7 @@ def target_notice(plan: Plan, facts: HostFacts) -> Finding | None:
 RULES: tuple[Rule, ...] = (
     bind_is_no_address,
     open_to_the_network,
-    domain_in_containers,
+    domain_needs_containers,
     traces_stay_in_the_container,
     target_notice,
 )

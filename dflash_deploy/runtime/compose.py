@@ -22,20 +22,11 @@ from docker.errors import DockerException, NotFound
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.compose import render
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.front import DOOR, INNER_PORT, SERVICE, write_door
-from dflash_deploy.door.caddy import refusal
+from dflash_deploy.deployment.front import INNER_PORT, SERVICE
 from dflash_deploy.errors import EngineMissing, EngineNotReady, FileRefused, SettingsRefused
 from dflash_deploy.host.ask import container_engine, elsewhere
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.docker import docker_client, first_line, read_container_log
-from dflash_deploy.runtime.domain import (
-    CERTIFIED,
-    awaited_certificate,
-    check_free,
-    check_root,
-    ports_of,
-    said_at_end,
-)
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate, Phase, last_state
 from dflash_deploy.serve.settings import RuntimeName, Settings
 
@@ -191,7 +182,7 @@ class ComposeRuntime:
             self._compose("unpause", *self._only, narrate=narrate)
         # older releases of Compose do not notice that a container is disconnected from its network
         recreate = () if before.connected else ("--force-recreate",)
-        self._compose("up", "--detach", "--remove-orphans", *recreate, *self._only, narrate=narrate)
+        self._compose("up", "--detach", "--remove-orphans", *recreate, narrate=narrate)
         after = self.state()
         return before.identity != after.identity or before.phase != "running"
 
@@ -232,23 +223,6 @@ class ComposeRuntime:
             address=_address(container.attrs),
             connected=phase != "running" or bool(container.attrs["NetworkSettings"]["Networks"]),
         )
-
-    @property
-    def ports(self) -> frozenset[int]:
-        """The ports of this machine that the running container has."""
-        container = self._container()
-        if container is None or container.status != "running":
-            return frozenset()
-        published = container.attrs["HostConfig"]["PortBindings"] or {}
-        named = (port.get("HostPort") or "" for ports in published.values() for port in ports)
-        # empty: Docker chooses a port, as a person's compose.override.yaml may ask
-        return frozenset(int(port) for port in named if port.isdecimal())
-
-    @property
-    def begun(self) -> str:
-        """The log cursor at the last start of the container, which continues the log of those before; may be empty."""
-        container = self._container()
-        return "" if container is None else cursor_of(str(container.attrs["State"]["StartedAt"]))
 
     def memory(self) -> int | None:
         """Return the container's memory as `docker stats` shows it: without the page cache that can be dropped."""
@@ -347,82 +321,3 @@ def cursor_of(stamp: str) -> str:
 def _seconds(stamp: str) -> float:
     # datetime does not parse nanoseconds
     return datetime.fromisoformat(f"{stamp[:26]}+00:00").timestamp()
-
-
-def start_front(deployment: Deployment, plan: Plan, service: str, narrate: Narrate) -> bool:
-    """Start a service in front of the engine, or create it again if it changed; return whether that was needed.
-
-    Compose removes services that compose.yaml no longer has. Raises EngineNotReady.
-    """
-    container = ComposeRuntime(deployment, plan, service)
-    before = container.state()
-    recreate = () if before.connected else ("--force-recreate",)
-    options = ("--detach", "--no-deps", "--remove-orphans", *recreate)
-    run_compose(deployment, "up", *options, service, narrate=narrate)
-    return before.identity != container.state().identity
-
-
-class ComposeDoor:
-    """The service `door` of one deployment. compose.yaml must be written before it starts."""
-
-    def __init__(self, deployment: Deployment, plan: Plan) -> None:
-        self._deployment = deployment
-        self._plan = plan
-        self._container = ComposeRuntime(deployment, plan, DOOR)
-
-    def preflight(self) -> None:
-        """Raise FileMissing without the root certificate of an own authority; PortTaken for a port of the domain."""
-        check_root(self._deployment, self._plan.settings)
-        self._check_ports()
-
-    def start(self, narrate: Narrate) -> bool:
-        """Write its files and start it; restart one that the authority refused a certificate.
-
-        Returns whether anything had to be done. Raises PortTaken while the earlier one still runs, and EngineNotReady.
-        """
-        self._check_ports()
-        write_door(self._deployment, self._plan.settings)
-        before = self._container.state()
-        refused = self._plan.settings.published and before.phase == "running" and bool(refusal(self._since_start()))
-        changed = start_front(self._deployment, self._plan, DOOR, narrate)
-        if refused and not changed:
-            narrate("no certificate yet: starting the door again, so that it asks for one now")
-            run_compose(self._deployment, "restart", DOOR, narrate=narrate)
-        return changed or refused
-
-    def uncertified(self, seconds: float = CERTIFIED) -> str:
-        """Wait for a certificate that clients accept; return why there is none after `seconds`, empty if there is.
-
-        It ends early if the authority refuses or cannot be reached, with Caddy's words, and if Caddy ends.
-        """
-        begun = self._container.begun
-        return awaited_certificate(
-            self._deployment, self._plan.settings, self._ended, self.read_log, seconds, cursor=begun
-        )
-
-    def down(self) -> bool:
-        """Return whether it runs: the engine's runtime removes it with the whole project."""
-        return self.state().alive
-
-    def state(self) -> EngineState:
-        """Return the state of its container."""
-        return self._container.state()
-
-    def read_log(self, cursor: str = "") -> LogPage:
-        """Return its lines after `cursor`."""
-        return self._container.read_log(cursor)
-
-    def _since_start(self) -> tuple[str, ...]:
-        """The lines of its last start."""
-        return self._container.read_log(self._container.begun).lines
-
-    def _ended(self) -> str:
-        """What Caddy said when it ended; empty while it runs."""
-        return "" if self.state().phase == "running" else said_at_end(self.read_log().lines)
-
-    def _check_ports(self) -> None:
-        """Raise PortTaken for a port of the domain that another process has."""
-        wanted = ports_of(self._plan.settings)
-        held = self._container.ports if wanted else frozenset()
-        for field, port in wanted:
-            check_free(field, port, held)

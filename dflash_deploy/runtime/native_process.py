@@ -1,4 +1,4 @@
-"""One supervised process of a native deployment: the engine, or the door beside it.
+"""The supervised process of a native deployment: the engine.
 
 The supervisor that was started last for a state directory is found with run.json, or by the arguments of the processes.
 """
@@ -29,8 +29,8 @@ that it runs; without a command it runs the engine."""
 RUN_FILE, EXIT_FILE = "run.json", "exit.json"
 """Files in a state directory: the supervisor that was started last, and how its process ended."""
 
-DOOR = "door"
-"""State directory below `.dflash/` of what runs beside the engine. Its log has its name."""
+LOG = "engine.log"
+"""The log in a state directory."""
 
 _PROC = Path("/proc")
 _ARGUMENTS = 6
@@ -47,11 +47,6 @@ class Supervised:
     process: ProcessId
     config: str
     address: str
-
-
-def log_name(state: Path) -> str:
-    """The name of the log in a state directory."""
-    return f"{DOOR if state.name == DOOR else 'engine'}.log"
 
 
 def recorded(run_file: Path, report: Report = log_damage) -> Supervised | None:
@@ -156,7 +151,7 @@ class NativeProcess:
     @property
     def log(self) -> Path:
         """The redacted output since the last start. Earlier parts, and earlier starts, are beside it with numbers."""
-        return self._state / log_name(self._state)
+        return self._state / LOG
 
     def start(self, launch: Invocation, narrate: Narrate) -> bool:
         """Start it; stop one that runs with another fingerprint first. Return whether anything had to be done.

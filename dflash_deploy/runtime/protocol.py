@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from dflash_deploy.serve.settings import RuntimeName
 
@@ -87,33 +87,3 @@ class Runtime(Protocol):
 
     def read_log(self, cursor: str = "") -> LogPage:
         """Return the lines since `cursor`; all lines of the current engine if it is empty."""
-
-
-@runtime_checkable
-class LogsByName(Protocol):
-    """A runtime of several processes."""
-
-    def logs(self) -> Mapping[str, ReadLog]:
-        """Return what reads the log of each process, by its name."""
-
-
-class PublishedFront(Protocol):
-    """The published door in front of an engine."""
-
-    def state(self) -> EngineState:
-        """Return the current state of its process."""
-
-    def read_log(self, cursor: str = "") -> LogPage:
-        """Return its lines since `cursor`."""
-
-    def preflight(self) -> None:
-        """Raise PreflightRefused, or FileMissing, if it cannot start on this machine."""
-
-    def start(self, narrate: Narrate) -> bool:
-        """Start it, or restart it with changed settings; return whether anything had to be done."""
-
-    def down(self) -> bool:
-        """Stop it; return whether it ran."""
-
-    def uncertified(self, seconds: float = ...) -> str:
-        """Wait for a certificate that clients accept; return why there is none, empty if there is or needs none."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dflash_deploy.deployment.front import DOOR
 from dflash_deploy.errors import DeployError
-from dflash_deploy.runtime.native_process import DOOR, RUN_FILE, find_supervised
-from dflash_deploy.runtime.protocol import LogsByName
-from dflash_deploy.runtime.published import EngineAndDoor
+from dflash_deploy.runtime.native_process import find_supervised
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.plan.result import Plan
-    from dflash_deploy.runtime.protocol import PublishedFront, ReadLog, Runtime
+    from dflash_deploy.runtime.protocol import Runtime
     from dflash_deploy.serve.settings import RuntimeName
 
 
@@ -22,43 +19,21 @@ def runtime_for(deployment: Deployment, plan: Plan) -> Runtime:
     """Return the runtime in the deployment's plan."""
     # one of the two is needed, and the Docker client takes 0.2 s
     if plan.runtime == "native":
-        return _native(deployment, plan)
+        from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415
+
+        return NativeRuntime(deployment, plan)
     from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
-    engine = ComposeRuntime(deployment, plan)
-    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if plan.settings.published else engine
+    return ComposeRuntime(deployment, plan)
 
 
-def _native(deployment: Deployment, plan: Plan) -> Runtime:
-    """The engine of the plan, with the door of a domain or of earlier settings with one."""
-    from dflash_deploy.runtime.native import NativeRuntime  # noqa: PLC0415 - one of the runtimes is needed
+def door_of(deployment: Deployment, plan: Plan) -> Runtime | None:
+    """Return the container of the door; `None` without one."""
+    if plan.runtime == "native" or not plan.settings.published:
+        return None
+    from dflash_deploy.runtime.compose import ComposeRuntime  # noqa: PLC0415
 
-    engine = NativeRuntime(deployment, plan)
-    # it runs, or ran and was not stopped
-    has_door = (deployment.state / DOOR / RUN_FILE).exists()
-    published = plan.settings.published or has_door
-    return EngineAndDoor(plan, engine, domain_door(deployment, plan)) if published else engine
-
-
-def door_before(deployment: Deployment, plan: Plan) -> PublishedFront | None:
-    """Return the published door of a deployment; `None` if its engine is what clients reach."""
-    return domain_door(deployment, plan) if plan.settings.published else None
-
-
-def domain_door(deployment: Deployment, plan: Plan) -> PublishedFront:
-    """Return the door of a deployment under a domain."""
-    if plan.runtime == "compose":
-        from dflash_deploy.runtime.compose import ComposeDoor  # noqa: PLC0415 - needed behind a door only
-
-        return ComposeDoor(deployment, plan)
-    from dflash_deploy.runtime.native import NativeDoor  # noqa: PLC0415 - needed behind a door only
-
-    return NativeDoor(deployment, plan)
-
-
-def logs_of(runtime: Runtime) -> Mapping[str, ReadLog]:
-    """Return what reads the logs of the engine and of all that runs beside it, by name; the only one has none."""
-    return runtime.logs() if isinstance(runtime, LogsByName) else {"": runtime.read_log}
+    return ComposeRuntime(deployment, plan, DOOR)
 
 
 def runtime_seen(deployment: Deployment) -> RuntimeName:

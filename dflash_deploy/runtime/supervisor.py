@@ -25,7 +25,7 @@ from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.intake.documents import EngineEnd, RunState
 from dflash_deploy.redact import Redactor, Secret
 from dflash_deploy.runtime.log import PartedLog
-from dflash_deploy.runtime.native_process import EXIT_FILE, RUN_FILE, log_name
+from dflash_deploy.runtime.native_process import EXIT_FILE, LOG, RUN_FILE
 from dflash_deploy.runtime.process import ProcessId, members_of_group
 from dflash_deploy.serve.secrets import read_secrets
 
@@ -42,7 +42,7 @@ STARTING, SERVING = 10.0, 40.0
 def supervise(state: Path, command: list[str], serves: Callable[[], bool] = lambda: False) -> EngineEnd:
     """Run `command` until it ends, and write its redacted output to the log. `serves`: whether requests reach it."""
     redact = Redactor(map(Secret, read_secrets(os.environ).values()))
-    with contextlib.closing(PartedLog(state / log_name(state))) as log:
+    with contextlib.closing(PartedLog(state / LOG)) as log:
         engine = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -136,9 +136,7 @@ def _record(state: Path, end: EngineEnd) -> None:
 
     found = next((folder for folder in (state, *state.parents) if folder.name == STATE), None)
     if found is not None:
-        name = log_name(state).removesuffix(".log")
-        number = f" {state.name}" if state.name.isdecimal() else ""
-        record_in(found, "ended", "", f"the {name}{number} ended with exit code {end.exit_code}", str)
+        record_in(found, "ended", "", f"the engine ended with exit code {end.exit_code}", str)
 
 
 if __name__ == "__main__":

@@ -100,14 +100,12 @@ class RollbackData(DocumentedDict):
 
 
 class FrontData(DocumentedDict):
-    """The process in front of the engine."""
+    """The container in front of the engine."""
 
     state: Literal["absent", "running", "restarting", "exited", "paused"]
-    """State of its process."""
+    """State of its container."""
     process: str | None
-    """The process or container; null if there is none."""
-    problem: NotRequired[str]
-    """Why the door has no certificate that clients accept."""
+    """The container; null if there is none."""
 
 
 class StatusData(DocumentedDict):

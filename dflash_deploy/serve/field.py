@@ -138,8 +138,6 @@ _NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]
 """A host name (RFC 1123), also with the underscores of Compose's services."""
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?")
 """The origin of a web page, as browsers send it (RFC 6454)."""
-_HTTPS = re.compile(r"https://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/%-]*)?")
-"""A URL without credentials and query."""
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
 _LARGEST = 1e9
@@ -231,13 +229,6 @@ def domain_in(text: str) -> str | None:
         return host if host.isascii() and "_" not in host and _NAME.match(host) and not numbers else None
     unreachable = number.is_unspecified or number.is_multicast or getattr(number, "scope_id", None)
     return None if unreachable else str(number)
-
-
-def https_url(name: str, value: str) -> str:
-    """A URL with TLS."""
-    if not _HTTPS.fullmatch(value):
-        raise Refused(f"{name}: `{value}` is not a valid HTTPS URL", hint=f"write {name} as https://HOST/PATH")
-    return value
 
 
 def is_host(text: str) -> bool:

@@ -64,10 +64,6 @@ class Settings(Values):
     served_model_name = Field[tuple[str, ...]](kinds.words, ())
     # --- domain
     dflash_domain = Field(kinds.domain, "")
-    dflash_https_port = Field(kinds.port, 443, unit="port")
-    dflash_http_port = Field(kinds.port, 80, unit="port")
-    dflash_acme_url = Field(kinds.https_url, "")
-    dflash_acme_root = Field(kinds.path, "", unit="file")
     # --- weights
     model_host_path = Field(kinds.path, "", unit="directory")
     model_file = Field(kinds.inner_path, "", templates=(LLAMACPP,))
@@ -123,19 +119,10 @@ class Settings(Values):
         """Raises Refused, naming the setting, for a value of the wrong kind, and for values that contradict."""
         super().__init__(values)
         self._check_schedule(values)
-        self._check_ports()
         if self.several_machines and self.node_rank >= self.nodes:
             raise Refused(
                 f"{Settings.node_rank}={self.node_rank} is not a rank of {self.nodes} machines (0-{self.nodes - 1})",
                 hint=f"set another {Settings.node_rank}, or raise {Settings.nodes}",
-            )
-
-    def _check_ports(self) -> None:
-        if self.dflash_domain and len({self.dflash_port, self.dflash_http_port, self.dflash_https_port}) < 3:
-            raise Refused(
-                f"{Settings.dflash_port}, {Settings.dflash_http_port} and {Settings.dflash_https_port} must be three "
-                "different ports",
-                hint=f"choose another {Settings.dflash_port}, such as {Settings.dflash_port.default}",
             )
 
     def _check_schedule(self, values: Mapping[str, str]) -> None:

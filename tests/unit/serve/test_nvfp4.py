@@ -126,10 +126,10 @@ def test_the_image_offers_vllm_what_the_package_does() -> None:
     assert image.version == declared["version"]
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "llamacpp", "llamacpp-buun"])
-def test_what_a_dockerfile_copies_is_in_its_build_context(engine: str) -> None:
-    context = build_context(engine)
-    copied = re.findall(r"^COPY (?!--from)(\S+) ", asset(f"images/{engine}/Dockerfile").read_text(), re.MULTILINE)
+@pytest.mark.parametrize("image", ["vllm", "sglang", "llamacpp", "llamacpp-buun", "door"])
+def test_what_a_dockerfile_copies_is_in_its_build_context(image: str) -> None:
+    context = build_context(image)
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", asset(f"images/{image}/Dockerfile").read_text(), re.MULTILINE)
     assert copied
     for source in copied:
         assert any(name == source or name.startswith(f"{source}/") for name in context)

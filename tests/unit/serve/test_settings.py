@@ -108,8 +108,7 @@ USED_ON_THE_HOST = {
     *(Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine, Settings.dflash_goal),
     *(Settings.dflash_runtime, Settings.llama_server, Settings.model_host_path, Settings.drafter_host_path),
     *(Settings.dflash_image, Settings.dflash_base_image, Settings.dflash_shm_size),
-    *(Settings.dflash_domain, Settings.dflash_https_port, Settings.dflash_http_port),
-    *(Settings.dflash_acme_url, Settings.dflash_acme_root),
+    Settings.dflash_domain,
 }
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dflash_deploy.operations.logs import interleaved
 from dflash_deploy.runtime.protocol import LogPage, ReadLog
-from dflash_deploy.runtime.published import interleaved
 
 
 def reader(*lines: str) -> ReadLog:

