@@ -145,7 +145,7 @@ _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 def run_command(
-    function: Callable[..., Report], about: About, context: typer.Context, *args: Any, **kwargs: Any
+    function: Callable[..., Report], about: About, context: typer.Context, /, *args: Any, **kwargs: Any
 ) -> None:
     """Call a command, print its report, and exit with its code. Raises typer.Exit."""
     options = given(context)

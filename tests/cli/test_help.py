@@ -24,7 +24,7 @@ def test_neither_a_command_nor_rich_is_imported(option: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "dflash_deploy.cli.app" in imported
-    ours = {f"dflash_deploy.{name}" for name in ("cli", "cli.app", "cli.streams", "errors", "registry")}
+    ours = {f"dflash_deploy.{name}" for name in ("cli", "cli.app", "cli.shared", "cli.streams", "errors", "registry")}
     # features are imported by name, which is not listed; all that they import is
     assert {name for name in imported if name.startswith("dflash_deploy.")} == ours
     assert not {name for name in imported if name.split(".")[0] in {"rich", "pydantic", "httpx", "docker", "yaml"}}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from dflash_deploy.cli.app import COMMANDS, load
 from dflash_deploy.cli.shared import declared, shared_options
-from tools.reference.markdown import GENERATED, code, joined
+from tools.reference.markdown import BUILT, code, joined
 
 _HEAD = """# Commands
 
@@ -23,7 +23,7 @@ _HEAD = """# Commands
 `dflash-deploy --install-completion` installs completion for your shell: commands, options, profiles, models, checks,
 clients and deployments.
 
-{BUILT.format(source="the command line")}
+{SOURCE}
 """
 
 _VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
@@ -59,7 +59,7 @@ def page() -> str:
     """The whole page."""
     first: dict[tuple[str, str], str] = {}
     listed = "\n".join(f"- {code(spelling)}: {meaning}" for spelling, meaning in of_all_commands())
-    head = _HEAD.replace("{SHARED}", listed).replace("{GENERATED}", GENERATED.format(source="the command line"))
+    head = _HEAD.replace("{SHARED}", listed).replace("{SOURCE}", BUILT.format(source="the command line"))
     return joined(head, *(_section(name, command, first) for name, command in shown()))
 
 
