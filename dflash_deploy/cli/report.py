@@ -149,7 +149,8 @@ def run_command(
 ) -> None:
     """Call a command, print its report, and exit with its code. Raises typer.Exit."""
     options = given(context)
-    as_json, in_lines, directory = bool(options.get("as_json")), "json_stream" in options, options.get("directory")
+    as_json, in_lines = (name in options and name in about.shared for name in ("as_json", "json_stream"))
+    directory = options.get("directory")
     LOUDNESS.quiet = "quiet" in options
     known: list[Secret] = []
     try:

@@ -16,6 +16,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import OWN, PRIVATE, remove_leftovers
 from dflash_deploy.deployment.keys import keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
+from dflash_deploy.intake.documents import set_aside
 
 LONGEST_HOLDER = 200
 """Bytes of the lock file that are shown: the command that holds it."""
@@ -75,6 +76,9 @@ def _holder(file: io.FileIO) -> str:
 def _opened(deployment: Deployment) -> io.FileIO:
     try:
         lock = deployment.make_state() / "lock"
+        # what a link leads to would be overwritten
+        if lock.is_symlink() or (lock.exists() and not lock.is_file()):
+            set_aside(lock, f"{lock} is not a regular file")
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
     except OSError as problem:
         raise _not_writable(deployment, problem) from None

@@ -173,7 +173,7 @@ def test_a_control_character_in_a_setting_is_named_without_being_printed(deploym
     edit_env(deployment, DFLASH_BIND=f"127.0.0.1{control}")
     for verb in ("plan", "status"):
         ran = dflash(verb, at=deployment)
-        refused(ran, ExitCode.USAGE, "has a control character")
+        refused(ran, ExitCode.USAGE, "DFLASH_BIND", "is not a valid address")
         assert control not in ran.out + ran.err
     ran = dflash("doctor", at=deployment)
     refused(ran, ExitCode.PREFLIGHT, "checks failed")

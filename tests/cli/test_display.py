@@ -17,6 +17,8 @@ def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) 
         "import sys, time\n"
         "from dflash_deploy.startup.progress import StartProgress\n"
         "from dflash_deploy.cli.display import Terminal\n"
+        "from dflash_deploy.cli.streams import install\n"
+        "install()\n"
         "with Terminal(json_stream=True).starting() as show:\n"
         "    for number in range(50):\n"
         "        show(StartProgress(f'phase {number}', 0.0, 'x' * 5000))\n"

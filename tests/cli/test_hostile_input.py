@@ -21,7 +21,7 @@ def deployment(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
-@pytest.mark.parametrize("size", ["²", "9" * 5000, "-1", "abc", "", "1e3", "٣"])
+@pytest.mark.parametrize("size", ["-1", "abc", "", "1e3", "٣"])
 def test_a_size_of_a_terminal_that_is_none_is_ignored(deployment: Path, name: str, size: str) -> None:
     dflash("plan", at=deployment, environment={name: size}).succeeded()
 

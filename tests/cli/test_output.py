@@ -137,6 +137,42 @@ def test_a_table_in_a_pipe_is_not_cut(tmp_path: Path) -> None:
     assert "gemma-4-31b-it-bf16" in every
 
 
-def test_json_stands_behind_the_word(tmp_path: Path) -> None:
-    assert dflash("profiles", "--json", "list", at=tmp_path).code is ExitCode.USAGE
-    assert "profiles" in dflash("profiles", "--json", at=tmp_path).succeeded().document["data"]
+@pytest.mark.parametrize(
+    "words", ["profiles --json", "profiles list --json", "profiles --json list", "--json profiles list"]
+)
+def test_json_is_before_the_command_or_behind_it(tmp_path: Path, words: str) -> None:
+    assert "profiles" in dflash(*words.split(), at=tmp_path).succeeded().document["data"]
+
+
+def test_an_option_that_a_command_does_not_have_is_refused(tmp_path: Path) -> None:
+    ran = dflash("--json-stream", "plan", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "`plan` has no --json-stream" in ran.err
+
+
+def test_the_directory_is_the_option_else_the_variable_else_this_one(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("option", "variable", "here")]
+    for place, profile in zip(places, ("rtx-3090", "h100", "cpu"), strict=True):
+        place.mkdir()
+        dflash("init", "--profile", profile, "--runtime", "compose", at=place)
+    option, variable, here = places
+    named = {"DFLASH_DIR": str(variable)}
+
+    def profile_of(*words: str, environment: dict[str, str]) -> object:
+        return dflash(*words, "--json", at=here, environment=environment).document["data"]["profile"]
+
+    assert profile_of("--dir", str(option), "plan", environment=named) == "rtx-3090"
+    assert profile_of("plan", "--dir", str(option), environment=named) == "rtx-3090"
+    assert profile_of("plan", environment=named) == "h100"
+    assert profile_of("plan", environment={}) == "cpu"
+
+
+def test_quiet_leaves_results_and_errors_and_verbose_adds_the_programs(tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    usual, quiet, verbose = (
+        dflash("doctor", *words, "--dir", str(place), at=tmp_path) for words in ((), ("-q",), ("-v",))
+    )
+    assert f"note: {place} does not exist" in usual.err
+    assert "note:" not in quiet.err
+    assert " ok, " in quiet.out
+    assert "debug: runs docker" in verbose.err

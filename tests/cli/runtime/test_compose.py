@@ -102,9 +102,9 @@ exit {code}
 """The `docker` command, as Compose answers to an empty `.env` (recorded from Compose 5.6.1)."""
 
 
-@pytest.mark.parametrize(("content", "calls"), [("", 2), ("\0" * 100, 1)], ids=["empty", "NUL bytes"])
+@pytest.mark.parametrize("content", ["", "\0" * 100], ids=["empty", "NUL bytes"])
 def test_down_needs_no_settings(
-    runtime: ComposeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, calls: int
+    runtime: ComposeRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     log, program = tmp_path / "calls", tmp_path / "bin" / "docker"
     program.parent.mkdir()
@@ -117,7 +117,7 @@ def test_down_needs_no_settings(
     stopping = ComposeRuntime(deployment, plan_to_stop(deployment))
     assert stopping.down()
     lines = [line for line in log.read_text().splitlines() if " down " in line]
-    assert len(lines) == calls
+    assert len(lines) == 2
     assert lines[-1] == f"/: compose --project-name {deployment.project_name} down --timeout 45"
     program.write_text(DOCKER.format(calls=log, code=1))
     if not content:
