@@ -32,8 +32,7 @@ from benchmarks import (
 from benchmarks.rows import table
 from dflash_deploy.errors import DeployError
 
-LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})
-"""Groups that run only if they are named."""
+LONG = frozenset({"attack", "llamacpp-instructions", "mixed", "mixed-vllm"})  # groups that run only if they are named
 
 
 def main() -> None:

@@ -24,16 +24,14 @@ from tests.support.llamacpp_native import processes, server_of
 from tests.support.ports import free_port
 
 HONEST = 8
-QUIET, ATTACKED = 60.0, 600.0
-"""Seconds before and under attack."""
+QUIET, ATTACKED = 60.0, 600.0  # seconds before and under attack
 ROWS = (
     *(("seconds", ""), ("requests", ""), ("failed", "none"), ("answers that differ", "none")),
     *(("seconds of an answer, median", ""), ("seconds of /health, most", "below 1")),
     *(("gateway, most MB", "flat"), ("engine, most MB", "flat"), ("files of the gateway", "flat")),
 )
 MIXED_CLIENTS = 16
-MIXED = {"llamacpp": 100_000, "vllm": 10_000}
-"""Requests of each engine."""
+MIXED = {"llamacpp": 100_000, "vllm": 10_000}  # requests of each engine
 
 
 @contextmanager

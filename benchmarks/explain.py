@@ -20,8 +20,8 @@ from tools.diagnosis.score import BLIND_SETS, cases
 REPEATS = 5
 LARGE, SMALL = 100 * 10**6, 25 * 10**6
 
+# A line of each failure; its beginning, repeated, is a line in which a pattern can begin at many places.
 REAL_LINES = Path(__file__).parent.parent / "tests" / "unit" / "startup" / "failure_lines.yaml"
-"""A line of each failure; its beginning, repeated, is a line in which a pattern can begin at many places."""
 
 SERVES = (
     '(APIServer pid=1) INFO:     172.18.0.1:39264 - "POST /v1/chat/completions HTTP/1.1" 200 OK\n'

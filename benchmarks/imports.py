@@ -17,8 +17,8 @@ from tests.support.ports import free_port
 
 REPEATS = 7
 
+# The commit to compare with; by default the last one before all input from outside was bounded and validated.
 BEFORE = os.environ.get("DFLASH_BENCH_BEFORE", "69f44f9")
-"""The commit to compare with; by default the last one before all input from outside was bounded and validated."""
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ from statistics import median
 
 from dflash_deploy.bench.figures import quantile
 
+# Values in a block. Requests that wait in the same queue are alike, so that single ones would say too little.
 BLOCK = 25
-"""Values in a block. Requests that wait in the same queue are alike, so that single ones would say too little."""
 
 RESAMPLES = 400
 

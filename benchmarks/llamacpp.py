@@ -32,15 +32,9 @@ from tests.support.commands import checked
 from tests.support.door import Door, opened
 from tests.support.ports import free_port
 
-STREAMS = 8
-"""Without the drafter: with it, llama.cpp b11549 aborts at this concurrency (its release in the catalog)."""
-
-ROUNDS = 9
-"""Rounds of each side, in turns."""
-
-CHUNKS, PAUSE = 4000, 0.001
-"""The events of a round, and the seconds between two writes of a stream."""
-
+STREAMS = 8  # without the drafter: with it, llama.cpp b11549 aborts at this concurrency (its release in the catalog)
+ROUNDS = 9  # rounds of each side, in turns
+CHUNKS, PAUSE = 4000, 0.001  # the events of a round, and the seconds between two writes of a stream
 REPEATS = 5
 CONCURRENCIES = (1, 2, 4)
 

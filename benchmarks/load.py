@@ -23,11 +23,11 @@ from tests.support.vllm_bench import VllmBench, vllm_bench
 
 CONCURRENCIES = (1, 4)
 REPEATS = 5
+# Many short rounds: on a shared machine, two runs of three seconds with the same client differ by 8 %.
 PAIRS, PROMPTS = 60, 8
-"""Many short rounds: on a shared machine, two runs of three seconds with the same client differ by 8 %."""
 
+# The chunks of an answer to a long prompt with the tiny drafter. Without it, each chunk has one token.
 CHUNKS, TOKENS_PER_CHUNK = 20, 7
-"""The chunks of an answer to a long prompt with the tiny drafter. Without it, each chunk has one token."""
 
 FIGURES = {
     "tokens/s": ("tokens/s", "0.97 to 1.03"),

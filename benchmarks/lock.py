@@ -31,8 +31,7 @@ REQUESTS = 96
 REPEATS = 5
 WITHOUT = "/without-the-check"
 
-Ask = Callable[[Endpoint, Prompt], int]
-"""Sends one request; returns what the answer has, in the unit of the row."""
+Ask = Callable[[Endpoint, Prompt], int]  # sends one request; returns what the answer has, in the unit of the row
 
 
 class Detour:

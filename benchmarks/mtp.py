@@ -14,9 +14,7 @@ from tests.support.cli import dflash
 from tests.support.ports import free_port
 
 CONCURRENCIES = (1, 2, 4, 8)
-DRAFT_TOKENS = 3
-"""Of the MTP head: as many as it is trained on."""
-
+DRAFT_TOKENS = 3  # of the MTP head: as many as it is trained on
 REPEATS = 5
 REQUESTS = 16
 

@@ -23,8 +23,8 @@ from tools.reference.results import Results, read
 
 POINTS = Path(__file__).with_name("points.yaml")
 
+# Workloads in the catalog that the constants of plan/speed.py are fitted to. points.yaml marks each of its points.
 FITTED_WORKLOADS = frozenset({"Math500", "MT-Bench", "short answers"})
-"""Workloads in the catalog that the constants of plan/speed.py are fitted to. points.yaml marks each of its points."""
 
 
 class Point(Entry):

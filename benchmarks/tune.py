@@ -29,20 +29,18 @@ from tests.support.ports import free_port
 from tests.support.server import Server
 
 ROUNDS = 5
-WARMUP = 2
-"""Requests before each cell: memory that was not used for a while is slow at first."""
-
+WARMUP = 2  # requests before each cell: memory that was not used for a while is slow at first
 FIXED = (1, 3, 7)
+# Requests of a cell by concurrency: enough for some seconds, so that the end, with fewer requests, is a small part.
 REQUESTS = {1: 2, 2: 4, 4: 8, 8: 16, 16: 32}
-"""Requests of a cell by concurrency: enough for some seconds, so that the end, with fewer requests, is a small part."""
 
 LIMITS = Limits(max_tokens=48, temperature=0.0, thinking=False)
 TUNED = "tuned"
 ON = {"DFLASH_DRAFTER": str(asset("models/tiny/drafter"))}
 
 Settings = Mapping[str, str]
+# Tokens/s by title of the setting, one mapping for each round, by workload and concurrency.
 Cells = Mapping[tuple[str, int], list[Mapping[str, float]]]
-"""Tokens/s by title of the setting, one mapping for each round, by workload and concurrency."""
 
 
 @dataclass(frozen=True)

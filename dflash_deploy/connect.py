@@ -23,20 +23,18 @@ from dflash_deploy.errors import FileInvalid
 from dflash_deploy.intake.files import shown
 from dflash_deploy.intake.parse import Invalid, parse_json, parse_packaged_yaml, parse_yaml
 
-KEY_VARIABLE = "DFLASH_API_KEY"
-"""The environment variable from which every client reads the API key."""
+KEY_VARIABLE = "DFLASH_API_KEY"  # the environment variable from which every client reads the API key
 
+# Maximum tokens of an answer in a client's configuration; a quarter of the context if that is less.
 LONGEST_ANSWER = 32_768
-"""Maximum tokens of an answer in a client's configuration; a quarter of the context if that is less."""
 
-SOME_CONTEXT = 32_768
-"""Context in tokens in a client's configuration if the deployment leaves it to the engine."""
+SOME_CONTEXT = 32_768  # context in tokens in a client's configuration if the deployment leaves it to the engine
 
+# A picture for a first request: a red square of 64 pixels, PNG in base64.
 RED_SQUARE = (
     "iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAQMAAACQp+OdAAAAA1BMVEXcFBQX"
     "nfKmAAAAD0lEQVR42mNgGAWjgHwAAAJAAAHgTR1EAAAAAElFTkSuQmCC"
 )
-"""A picture for a first request: a red square of 64 pixels, PNG in base64."""
 
 
 class ClientTemplate(BaseModel):
@@ -133,8 +131,8 @@ class EndpointFacts:
         }
 
 
+# Characters that YAML and TOML do not take as they are, and JSON does.
 _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff]")
-"""Characters that YAML and TOML do not take as they are, and JSON does."""
 
 
 @cache
@@ -169,8 +167,7 @@ def problems_of(client: ClientTemplate, place: EndpointFacts) -> list[str]:
 
 
 # --- merging into a file of the client
-IDENTITIES = ("name", "id", "model_id", "model_name")
-"""Keys that name an entry of a list, in the files of clients."""
+IDENTITIES = ("name", "id", "model_id", "model_name")  # keys that name an entry of a list, in the files of clients
 
 
 def merged(client: ClientTemplate, path: Path, old: str, new: str) -> str:

@@ -54,8 +54,8 @@ class _Hidden:
 
 _HIDDEN = _Hidden()
 
+# A field of the result that is not in the document: a secret, or what the command needs to show it.
 Hidden = Annotated[T, _HIDDEN]
-"""A field of the result that is not in the document: a secret, or what the command needs to show it."""
 
 
 def shown(getter: F) -> F:
@@ -130,8 +130,7 @@ class CommandData:
     streams: bool = False
 
 
-SCHEMA = 1
-"""Version of the document; a higher one means that a key has changed its meaning or is gone."""
+SCHEMA = 1  # version of the document; a higher one means that a key has changed its meaning or is gone
 
 
 def document(

@@ -11,11 +11,10 @@ from dflash_deploy.assets import asset
 from dflash_deploy.host.ports import reached
 from dflash_deploy.serve.settings import Settings
 
-HTTP, HTTPS = 80, 443
-"""The ports of a domain."""
+HTTP, HTTPS = 80, 443  # the ports of a domain
 
+# Last parts of names for which no public authority signs a certificate.
 PRIVATE_NAMES = ("localhost", "local", "internal", "home.arpa", "lan", "test")
-"""Last parts of names for which no public authority signs a certificate."""
 
 
 @dataclass(frozen=True)

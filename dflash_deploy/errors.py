@@ -51,11 +51,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
+# The pages that hints name; the installed package does not have them.
 DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
-"""The pages that hints name; the installed package does not have them."""
 
+# The site of the documents (`site_url` of mkdocs.yml), which also has the pages that repeat the program.
 SITE = "https://dflash-deploy.github.io/dflash-deploy"
-"""The site of the documents (`site_url` of mkdocs.yml), which also has the pages that repeat the program."""
 
 
 def where_explained(*failures: str) -> str:

@@ -17,6 +17,7 @@ _DOMAIN = "remove it: compose.override.yaml changes the service `door`; docs/how
 _AGENTS = "`bench --workload agents --concurrency 4`: four conversations, with as many turns as the context holds"
 _SCHEDULE = f"leave it out: vLLM gets a schedule if it is the best; `set {Settings.dflash_spec_schedule}=` removes it"
 
+# By spelling: `COMMAND`, `COMMAND --option` or `SETTING`. A spelling that still exists never gets here.
 GONE: Mapping[str, str] = {
     "capacity": "measure with `bench --concurrency N`; docs/how-to/plan-capacity.md",
     "bench --trace": "aiperf and guidellm replay traces; docs/how-to/plan-capacity.md",
@@ -71,4 +72,3 @@ GONE: Mapping[str, str] = {
     "DFLASH_ACME_URL": _DOMAIN,
     "DFLASH_ACME_ROOT": _DOMAIN,
 }
-"""By spelling: `COMMAND`, `COMMAND --option` or `SETTING`. A spelling that still exists never gets here."""

@@ -27,6 +27,7 @@ from dflash_deploy.weights.checkpoints import NO_HUB_METADATA, HubMetadata, read
 if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
 
+# Settings that say which processes belong to a deployment.
 IDENTITY = (
     Settings.dflash_profile,
     Settings.dflash_pair,
@@ -35,10 +36,8 @@ IDENTITY = (
     Settings.dflash_port,
     Settings.dflash_domain,
 )
-"""Settings that say which processes belong to a deployment."""
 
-UNREAD = HostFacts("", 0, None, None, (), None, {})
-"""A machine that was not read."""
+UNREAD = HostFacts("", 0, None, None, (), None, {})  # A machine that was not read
 
 
 def plan_of(deployment: Deployment) -> Plan:

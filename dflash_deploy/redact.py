@@ -8,17 +8,13 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
-Redact = Callable[[str], str]
-"""Takes text and returns it without secrets."""
-
+Redact = Callable[[str], str]  # takes text and returns it without secrets
 REDACTED = "[redacted]"
 
-SHORTEST_SECRET = 8
-"""Values with fewer characters are not redacted: they occur in ordinary text."""
+SHORTEST_SECRET = 8  # values with fewer characters are not redacted: they occur in ordinary text
 
 
-SHORTEST_KEY = 16
-"""Characters of the shortest key in a list of keys with names."""
+SHORTEST_KEY = 16  # characters of the shortest key in a list of keys with names
 
 
 class Secret:
@@ -61,6 +57,7 @@ def generate_key() -> Secret:
     return Secret(secrets.token_urlsafe(32))
 
 
+# User names and passwords in URLs.
 _IN_URL = (
     re.compile(r"(://)[^\s/:@'\"<>]{1,500}(?=@)"),
     # a password may have any character; what follows the port of this machine, and `/@`, is a path
@@ -69,7 +66,6 @@ _IN_URL = (
         r"[^\s/:@'\"<>]{0,500}:[^\s'\"<>]{0,500}(?=@)"
     ),
 )
-"""User names and passwords in URLs."""
 
 
 class Redactor:
@@ -103,6 +99,7 @@ def _redact_urls(text: str) -> str:
     return text
 
 
+# Shapes of secrets whose value is unknown: tokens, headers, arguments, variables.
 _SHAPES = (
     re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s\\]{0,8000}(?:-----END [A-Z ]*PRIVATE KEY-----)?"),
     re.compile(r"()\b(?:hf_|npm_|gh[opsur]_|github_pat_|glpat-|nvapi-|xox[a-z]-|AKIA|AIza)[\w-]{16,}"),
@@ -125,7 +122,6 @@ _SHAPES = (
         r"([?&;](?i:[\w-]{0,40}(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential|auth))=)[^\s&;'\"#]+"
     ),
 )
-"""Shapes of secrets whose value is unknown: tokens, headers, arguments, variables."""
 
 
 def redact_by_shape(text: str) -> str:

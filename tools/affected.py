@@ -19,11 +19,11 @@ from dflash_deploy.cli.app import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Tiers that need no engine but llama.cpp's server, and no Docker.
 RUN = ("tests.cli", "tests.job", "tests.hub", "tests.processes")
-"""Tiers that need no engine but llama.cpp's server, and no Docker."""
 
+# Functions of the tests that run a command whose name is their first argument.
 STARTERS = {"dflash", "invoke", "on_terminal", "initialise"}
-"""Functions of the tests that run a command whose name is their first argument."""
 
 
 def changed_modules() -> set[str]:

@@ -114,19 +114,19 @@ def _begins_words(pattern: str) -> bool:
 
 
 _ANYWHERE = [rule for rule in RULES if not _begins_words(rule.pattern)]
+# All other rules in one: most passages have no hit, and one search tells it.
 _AT_WORDS = re.compile(
     rf"\b(?:{'|'.join(rule.pattern for rule in RULES if _begins_words(rule.pattern))})".replace(" ", r"\s+"),
     re.IGNORECASE,
 )
-"""All other rules in one: most passages have no hit, and one search tells it."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+# A page of the documents, as programs and texts name it.
 PAGE = re.compile(r"docs/(?:tutorials|how-to|reference|explanation)/[\w./-]+\.(?:md|yaml)")
-"""A page of the documents, as programs and texts name it."""
 
+# Keys whose values are data: log lines, regular expressions, sources, and the prompts of measurements.
 NOT_PROSE = {"pattern", "wrote", "mentions", "begins", "counts", "source", "prompt", "messages"}
-"""Keys whose values are data: log lines, regular expressions, sources, and the prompts of measurements."""
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,10 @@ ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/dflash-deploy/dflash-deploy"
 PREDICATE = "https://slsa.dev/provenance/v1"
 NAME = "provenance.intoto.json"
-PATTERNS = ("*.whl", "*.tar.gz", "sbom.cdx.json")
-"""The files of a release that the statement is about."""
+PATTERNS = ("*.whl", "*.tar.gz", "sbom.cdx.json")  # the files of a release that the statement is about
 
+# What made them; hatchling runs in an environment that `build` makes, so its version may be unknown here.
 TOOLS = ("build", "hatchling", "cyclonedx-bom")
-"""What made them; hatchling runs in an environment that `build` makes, so its version may be unknown here."""
 
 
 def statement(files: Iterable[Path], commit: str, finished: datetime, *, clean: bool) -> str:

@@ -15,22 +15,20 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 EVIDENCE = ROOT / "docs" / "explanation" / "evidence.md"
 
+# Every profile, in the order of the table of the evidence.
 BOXES = (
     "cpu", "rtx-3090", "rtx-3090-x2", "rtx-3090-x4", "rtx-4090", "rtx-5090", "rtx-5090-x2", "rtx-pro-6000", "dgx-spark",
     "dgx-spark-x2", "a100", "h100", "h100-x2", "h100-x4", "h100-x8", "h200", "h200-x8", "b200", "b200-x8",
 )  # fmt: skip
-"""Every profile, in the order of the table of the evidence."""
 
-FEW = ("cpu", "rtx-3090", "dgx-spark", "h100", "b200")
-"""Profiles in the table of README.md."""
-
+FEW = ("cpu", "rtx-3090", "dgx-spark", "h100", "b200")  # profiles in the table of README.md
 CHART = ROOT / "docs" / "pictures" / "speed.svg"
 
+# A row of the table of measured speeds: concurrency, without and with the drafter.
 MEASURED = re.compile(r"^\| (\d+)[^|]*\| (\d+)(?: tokens/s)? \| (\d+)(?: tokens/s)? \| [\d.]+ \|$", re.MULTILINE)
-"""A row of the table of measured speeds: concurrency, without and with the drafter."""
 
+# What a table replaces, between its two comments.
 MARKED = re.compile(r"(<!-- (boxes|profiles): .*? -->\n)(?:.*?)(<!-- end of \2 -->\n)", re.DOTALL)
-"""What a table replaces, between its two comments."""
 
 
 def boxes(catalog: Catalog) -> str:
@@ -105,8 +103,8 @@ def filled(text: str, catalog: Catalog) -> str:
     return MARKED.sub(lambda found: f"{found[1]}{tables[found[2]](catalog)}{found[3]}", text)
 
 
+# Sizes of the chart in pixels: its width, a bar's height, and the room beside the bars.
 WIDE, BAR, LEFT, RIGHT = 720, 13, 150, 110
-"""Sizes of the chart in pixels: its width, a bar's height, and the room beside the bars."""
 
 LIGHT = "text{fill:#1f2328}.plain{fill:#9aa4af}.drafts{fill:#0969da}"
 DARK = "text{fill:#e6edf3}.plain{fill:#6e7681}.drafts{fill:#58a6ff}"

@@ -28,8 +28,8 @@ from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
 from tools.diagnosis.score import table
 
+# Lines that differ with each deployment: keys, hashes, the name of the project.
 CHANGES = re.compile(r"(?m)^(VLLM_API_KEY=|.*(?:hash|-keys): ).*|^(name: ).*")
-"""Lines that differ with each deployment: keys, hashes, the name of the project."""
 
 
 def choices() -> Iterator[tuple[str, Choice]]:

@@ -10,13 +10,12 @@ from mkdocs.structure.files import File, Files
 
 from tools.reference.pages import BUILT
 
+# A relative link that goes up, as Markdown writes it.
 LINK = re.compile(r"(?<=\]\()(?P<path>\.\./[^)#\s]*)(?P<anchor>#[^)\s]*)?(?=\))")
-"""A relative link that goes up, as Markdown writes it."""
 
 FAILURES = "reference/failures.md"
 
-_ROW = re.compile(r'<a id="(?P<id>[a-z0-9-]+)">')
-"""The anchor of a known failure, which GitHub obeys too."""
+_ROW = re.compile(r'<a id="(?P<id>[a-z0-9-]+)">')  # the anchor of a known failure, which GitHub obeys too
 
 
 def on_files(files: Files, *, config: Any) -> Files:

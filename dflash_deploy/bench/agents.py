@@ -27,17 +27,13 @@ from dflash_deploy.intake.parse import parse_packaged_yaml
 if TYPE_CHECKING:
     import aiohttp
 
-MOST_TURNS = 20
-"""Turns of a conversation, if the context has room for them."""
+MOST_TURNS = 20  # turns of a conversation, if the context has room for them
 
+# Tokens of the system prompt with its tools, and its share of a context that has no room for them.
 LARGEST_SYSTEM, SYSTEM_SHARE = 20_000, 0.3
-"""Tokens of the system prompt with its tools, and its share of a context that has no room for them."""
 
-RESERVE = 128
-"""Tokens of the context that stay free: estimates and chat templates differ by some."""
-
-LEAST_NEW = 64
-"""Tokens of the shortest tool result."""
+RESERVE = 128  # tokens of the context that stay free: estimates and chat templates differ by some
+LEAST_NEW = 64  # tokens of the shortest tool result
 
 
 @dataclass(frozen=True)

@@ -36,21 +36,22 @@ if TYPE_CHECKING:
     from dflash_deploy.client.stream import TimedCompletion
 
 
+# How the drafts of a run are made: not at all, by a drafter, by the target's MTP head, or nothing is known of it.
 Speculation = Literal["off", "dflash", "mtp", "unknown"]
-"""How the drafts of a run are made: not at all, by a drafter, by the target's MTP head, or nothing is known of it."""
 
+# The value of `drafter` in the JSON of a row; `mtp` is a key of its own there.
 DRAFTER: Mapping[Speculation, bool | None] = {"off": False, "dflash": True, "mtp": True, "unknown": None}
-"""The value of `drafter` in the JSON of a row; `mtp` is a key of its own there."""
 
+# The part of a comparison that a row belongs to, in words.
 PARTS: Mapping[Speculation, str] = {
     "dflash": "with the drafter",
     "off": "without the drafter",
     "mtp": "with the MTP head",
     "unknown": "as served",
 }
-"""The part of a comparison that a row belongs to, in words."""
 
 
+# Settings of drafts and sizes, without which a figure means little.
 SIZES = (
     Settings.dflash_num_spec_tokens,
     Settings.dflash_spec_schedule,
@@ -59,7 +60,6 @@ SIZES = (
     Settings.max_num_batched_tokens,
     Settings.gpu_memory_utilization,
 )
-"""Settings of drafts and sizes, without which a figure means little."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return below + (above - below) * (place - math.floor(place))
 
 
+# Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ.
 LIKE = {
     "HumanEval": ("humaneval", "code"),
     "MBPP": ("mbpp", "code"),
@@ -247,7 +248,6 @@ LIKE = {
     "dialogue": ("chat",),
     "code, reasoning, maths, prose": ("code",),
 }
-"""Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ."""
 
 
 @dataclass(frozen=True)

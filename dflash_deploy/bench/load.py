@@ -117,8 +117,7 @@ async def timed_round(requests: Iterable[Awaitable[TimedCompletion]]) -> Round:
     return Round(tuple(answers), time.perf_counter() - started)
 
 
-Readings = tuple[Metrics | None, Metrics | None]
-"""The counters of an engine before and after requests."""
+Readings = tuple[Metrics | None, Metrics | None]  # the counters of an engine before and after requests
 
 
 def read_counters(endpoint: Endpoint) -> Metrics | None:

@@ -12,8 +12,7 @@ from dflash_deploy.bench.load import Load, measure
 from dflash_deploy.bench.workload import AGENTS, Limits, Workload
 from dflash_deploy.client.endpoint import Endpoint
 
-REQUESTS_PER_CLIENT = 2
-"""Requests that each client sends at least, unless their number is set."""
+REQUESTS_PER_CLIENT = 2  # requests that each client sends at least, unless their number is set
 
 
 @dataclass(frozen=True)

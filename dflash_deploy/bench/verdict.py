@@ -8,20 +8,15 @@ from statistics import median
 
 from dflash_deploy.bench.figures import Row, at_concurrency
 
+# Speed-ups from which on drafts pay, and below which they cost speed: less is within what repeats differ by.
 PAYS, COSTS = 1.05, 0.95
-"""Speed-ups from which on drafts pay, and below which they cost speed: less is within what repeats differ by."""
 
+# Difference of the fastest and the slowest repeat, as a share of the median, above which repeats disagree.
 DISAGREE = 0.2
-"""Difference of the fastest and the slowest repeat, as a share of the median, above which repeats disagree."""
 
-SHORT_S = 5.0
-"""Seconds; a shorter measurement says little."""
-
-REUSED = 0.5
-"""Share of the tokens of the turn before below which the prefix cache did not help."""
-
-BUSY = 0.5
-"""Share of the cores that other programs may use before a run."""
+SHORT_S = 5.0  # seconds; a shorter measurement says little
+REUSED = 0.5  # share of the tokens of the turn before below which the prefix cache did not help
+BUSY = 0.5  # share of the cores that other programs may use before a run
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[str]:

@@ -21,27 +21,18 @@ from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.files import MIB, read_argument, read_text, shown
 from dflash_deploy.intake.parse import Invalid, parse_json, parse_packaged_yaml, place_of
 
-LARGEST_FILE = 64 * MIB
-"""Bytes of a file of prompts."""
-
+LARGEST_FILE = 64 * MIB  # bytes of a file of prompts
 EXAMPLE = '{"prompt": "Count from 1 to 40."}'
 
-MOST_PIXELS = 4096
-"""Width and height of a picture: its bytes are made in memory."""
-
+MOST_PIXELS = 4096  # width and height of a picture: its bytes are made in memory
 Shade = Annotated[int, Field(ge=0, le=255)]
 
-PACKAGED = ("code", "maths", "chat", "prose", "vision")
-"""The workloads of bench/workloads/, each a file."""
+PACKAGED = ("code", "maths", "chat", "prose", "vision")  # the workloads of bench/workloads/, each a file
+OWN = "own"  # prompts that come with a packaged pair; it answers nothing else
+AGENTS = "agents"  # conversations of coding agents (`agents.py`), as many as the concurrency
 
-OWN = "own"
-"""Prompts that come with a packaged pair; it answers nothing else."""
-
-AGENTS = "agents"
-"""Conversations of coding agents (`agents.py`), as many as the concurrency."""
-
+# Of the tiny pair's prompts those whose replies are long enough to measure decoding (models/tiny/README.md).
 OWN_KIND: Kind = "long"
-"""Of the tiny pair's prompts those whose replies are long enough to measure decoding (models/tiny/README.md)."""
 
 
 @dataclass(frozen=True)
@@ -225,9 +216,7 @@ def described(workloads: Sequence[Workload]) -> list[DescribedWorkload]:
 
 VIEWER = "https://datasets-server.huggingface.co"
 
-ROWS = 32
-"""Prompts from each data set."""
-
+ROWS = 32  # prompts from each data set
 TIMEOUT = 30.0
 
 _STEPS = "{question}\nWork it out step by step and end with the result in \\boxed{{}}."

@@ -10,11 +10,10 @@ from dflash_deploy.catalog.read import CatalogSetting, Evidenced, Settings
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.serve.settings import Settings as Environment
 
-COUNTS = (8, 4, 2, 1)
-"""GPUs of a computed profile: heads of attention can be divided by these."""
+COUNTS = (8, 4, 2, 1)  # GPUs of a computed profile: heads of attention can be divided by these
 
+# What a driver reports of the memory that a GPU is sold with. RTX 5060 Ti with 8 and 16 GB have one name.
 DRIVER_SHARE = (0.85, 1.06)
-"""What a driver reports of the memory that a GPU is sold with. RTX 5060 Ti with 8 and 16 GB have one name."""
 
 
 def name_of(model: GpuModel, count: int) -> str:

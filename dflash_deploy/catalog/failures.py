@@ -25,19 +25,17 @@ from dflash_deploy.serve.speculation import PROMPT_TOKENS
 
 MOST_REPEATS = 5
 
-MOST_WAYS = 64
-"""Ways to choose among alternatives and optional parts: each may be tried from every beginning."""
-
+MOST_WAYS = 64  # ways to choose among alternatives and optional parts: each may be tried from every beginning
 MOST_LEVELS = 20
 
-ENDS_ANYTHING = 3
-"""Characters that must follow `.*` before the next repeat."""
+ENDS_ANYTHING = 3  # characters that must follow `.*` before the next repeat
 
+# Characters that represent all others in the comparison of two atoms.
 _SAMPLE = frozenset({*map(chr, range(128)), "\u00e9", "\u4e2d", "\u2588", "\u00a0"})
-"""Characters that represent all others in the comparison of two atoms."""
 
 _REFERENCE = re.compile(r"\\[1-9](?![0-7]{2})|\(\?P=")
 
+# A group's beginning or end, or a character with what repeats it.
 _TOKEN = re.compile(
     r"""
       (?P<syntax> \(\?P<\w+> | \(\?(?: : | <?[=!] | [aimsu]+[:)] )? | [()^$|] )
@@ -50,7 +48,6 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A group's beginning or end, or a character with what repeats it."""
 
 _REPEAT = re.compile(r"[*+{]")
 _NO_WIDTH = frozenset({r"\b", r"\B", r"\A", r"\Z"})
@@ -209,6 +206,7 @@ def _matched(atom: str, chars: frozenset[str], flags: int) -> frozenset[str]:
     return frozenset(char for char in chars if matches(char))
 
 
+# Settings that `up --fix` may change. None of them changes the answers, the access or the weights.
 FIXABLE = (
     Settings.attention_backend,
     Settings.dflash_attention_backend,
@@ -218,10 +216,9 @@ FIXABLE = (
     Settings.max_num_batched_tokens,
     Settings.max_num_seqs,
 )
-"""Settings that `up --fix` may change. None of them changes the answers, the access or the weights."""
 
+# What `enough` means, in words.
 ENOUGH_TOKENS = f"{Settings.max_num_seqs} x ({Settings.dflash_num_spec_tokens} + 1) + {PROMPT_TOKENS}"
-"""What `enough` means, in words."""
 
 
 def _fixable(name: str) -> str:
@@ -232,15 +229,14 @@ def _fixable(name: str) -> str:
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
-LONGEST_PATTERN = 300
-"""Characters of a pattern; the longest packaged one has 168."""
+LONGEST_PATTERN = 300  # characters of a pattern; the longest packaged one has 168
 
 
+# The cause of a row with `part`. `{exception}` is the type of the exception.
 OF_PART = (
     "the engine's code for {part} failed ({exception}): "
     "a defect of this release, or weights, settings or a GPU that it does not expect"
 )
-"""The cause of a row with `part`. `{exception}` is the type of the exception."""
 
 
 class Failure(Entry):

@@ -14,9 +14,7 @@ from pydantic import Field
 
 from dflash_deploy.catalog.read import Architecture, Entry, Evidenced, Settings
 
-BRANDS = ("NVIDIA ", "GeForce ", "Quadro ", "Tesla ")
-"""Words before a GPU's name, which depend on the driver."""
-
+BRANDS = ("NVIDIA ", "GeForce ", "Quadro ", "Tesla ")  # words before a GPU's name, which depend on the driver
 Capability = Annotated[str, Field(pattern=r"^\d+\.\d$", description="compute capability as nvidia-smi prints it")]
 
 

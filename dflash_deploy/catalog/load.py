@@ -34,16 +34,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=BaseModel)
 
+# The environment variable with the directory of a custom catalog, which has the same folders and files.
 OWN = "DFLASH_CATALOG"
-"""The environment variable with the directory of a custom catalog, which has the same folders and files."""
 
 FOLDERS = ("profiles", "families", "engines")
 FAILURES = "failures.yaml"
 GPUS = "gpus.yaml"
 PACKAGED = "dflash_deploy.catalog"
 
-MOST_ALIKE = 5
-"""Names in the hint of a list that is too long for a line."""
+MOST_ALIKE = 5  # names in the hint of a list that is too long for a line
 
 
 @dataclass(frozen=True)

@@ -204,13 +204,17 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
         yield from models_in(inner)
 
 
+# `verified`: run by this project. `reported`: by the named source. `untested`: read or inferred, not run. `computed`:
+# another profile's settings with a GPU's own figures; no file of the catalog has it.
 Evidence = Literal["verified", "reported", "untested", "computed"]
-"""`verified`: run by this project. `reported`: by the named source. `untested`: read or inferred, not run. `computed`:
-another profile's settings with a GPU's own figures; no file of the catalog has it."""
 
-Architecture = Literal["x86_64", "aarch64"]
-"""The processor architecture, as `uname -m` prints it."""
+Architecture = Literal["x86_64", "aarch64"]  # the processor architecture, as `uname -m` prints it
 
+# How a target's weights are stored.
+#
+# `nvfp4-modelopt` is ModelOpt's `quant_algo: NVFP4`, `nvfp4-awq` its `NVFP4_AWQ` with `pre_quant_scale`, and
+# `nvfp4-compressed-tensors` llm-compressor's `nvfp4-pack-quantized`: three formats that need three loaders.
+# `mixed-modelopt` is ModelOpt's `MIXED_PRECISION`; `int4-compressed-tensors` is `pack-quantized`.
 Quantisation = Literal[
     "bf16",
     "fp8",
@@ -231,20 +235,13 @@ Quantisation = Literal[
     "torchao",
     "gguf",
 ]
-"""How a target's weights are stored.
-
-`nvfp4-modelopt` is ModelOpt's `quant_algo: NVFP4`, `nvfp4-awq` its `NVFP4_AWQ` with `pre_quant_scale`, and
-`nvfp4-compressed-tensors` llm-compressor's `nvfp4-pack-quantized`: three formats that need three loaders.
-`mixed-modelopt` is ModelOpt's `MIXED_PRECISION`; `int4-compressed-tensors` is `pack-quantized`.
-"""
 
 
+# What a target's attention needs of a backend.
+#
+# `image-prefix`: the tokens of an image attend to each other in both directions. `sinks`: each head has a learned
+# sink. `latent`: one compressed vector per token and layer (MLA).
 AttentionTrait = Literal["image-prefix", "sinks", "latent"]
-"""What a target's attention needs of a backend.
-
-`image-prefix`: the tokens of an image attend to each other in both directions. `sinks`: each head has a learned sink.
-`latent`: one compressed vector per token and layer (MLA).
-"""
 
 
 class Entry(BaseModel):
@@ -261,8 +258,7 @@ class CatalogSetting(Entry):
     source: Annotated[str, Field(description="source of the fact: a document or a measurement")] = ""
 
 
-Settings = dict[str, CatalogSetting]
-"""Settings by their name in `.env`."""
+Settings = dict[str, CatalogSetting]  # settings by their name in `.env`
 
 
 class Evidenced(Entry):

@@ -12,8 +12,7 @@ from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import NotPossible, UnknownRecipe
 from dflash_deploy.serve.settings import Settings
 
-MARGIN = 1.05
-"""A published speed must be this many times another one to count as faster."""
+MARGIN = 1.05  # A published speed must be this many times another one to count as faster
 
 
 @dataclass(frozen=True)

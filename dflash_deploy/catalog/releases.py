@@ -21,8 +21,8 @@ def _known_engine(name: str) -> str:
     return name
 
 
+# The engine by its command line. AEON's images contain vLLM; the buun fork of llama.cpp has different arguments.
 EngineName = Annotated[str, AfterValidator(_known_engine)]
-"""The engine by its command line. AEON's images contain vLLM; the buun fork of llama.cpp has different arguments."""
 
 
 class BaseImage(Entry):

@@ -63,6 +63,7 @@ def all_setting_names() -> tuple[str, ...]:
     return tuple(field.name for field in Settings.fields() if not field.internal)
 
 
+# Prefixes of variables that vLLM and its libraries read themselves; `.env` may contain any of them.
 _PASSED_ON = (
     "VLLM_",
     "NCCL_",
@@ -78,7 +79,6 @@ _PASSED_ON = (
     "TRITON_",
     "FLASHINFER_",
 )
-"""Prefixes of variables that vLLM and its libraries read themselves; `.env` may contain any of them."""
 
 
 def passed_on(name: str) -> bool:

@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 BROKEN_BELOW = 1.3
 BROKEN_FIRST_POSITION = 0.3
 WEAK_BELOW = 2.0
+# Share of the lowest published acceptance length of a target and draft model below which the setup is wrong.
+#
+# The tiny pair with another mask token has 0.29 of it (1.75 of 6.14, vLLM 0.32.0) and would pass as weak. Published
+# lengths of one pair differ by less than half over their workloads.
 FAR_BELOW = 0.4
-"""Share of the lowest published acceptance length of a target and draft model below which the setup is wrong.
-
-The tiny pair with another mask token has 0.29 of it (1.75 of 6.14, vLLM 0.32.0) and would pass as weak. Published
-lengths of one pair differ by less than half over their workloads.
-"""
-GUESSED = 0.1
-"""Share of accepted tokens below which a draft position is as bad as a guess."""
+GUESSED = 0.1  # share of accepted tokens below which a draft position is as bad as a guess
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,11 @@ def grade_acceptance(counted: SpecCounters, known: Sequence[Acceptance] = ()) ->
     return AcceptanceGrade("good", says)
 
 
+# What helps if the setup is right and the text is hard to predict.
 WEAK_HINT = (
     f"lower {Settings.dflash_num_spec_tokens}: late positions cost time and are seldom accepted; a chat template can "
     f"halve acceptance, and POST /v1/completions uses none: {DOCS}/explanation/acceptance.md"
 )
-"""What helps if the setup is right and the text is hard to predict."""
 
 _OTHER_THAN_TRAINED = (
     "acceptance is far below what this drafter can reach: mask_token_id or the target layers in its config.json differ "

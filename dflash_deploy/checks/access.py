@@ -12,11 +12,11 @@ from dflash_deploy.serve.settings import Settings
 
 Routes = tuple[tuple[str, str], ...]
 
+# Routes that must return 401 without the API key.
 GUARDED: Routes = (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("POST", "/v1/completions"))
-"""Routes that must return 401 without the API key."""
 
+# Routes that vLLM leaves open and `dflash_deploy.serve.gateway.auth` must close.
 LEFT_OPEN: Routes = (("GET", "/metrics"), ("GET", "/docs"), ("POST", "/invocations"), ("POST", "/tokenize"))
-"""Routes that vLLM leaves open and `dflash_deploy.serve.gateway.auth` must close."""
 
 
 @check("live")

@@ -16,18 +16,15 @@ from dflash_deploy.serve.settings import Settings
 LAST_NUMBER = 50
 LONG_ANSWER = 256
 
-MIN_SPREAD = 0.1
-"""Share of a stream's time: if all chunks arrive within it, a proxy buffers the stream."""
+MIN_SPREAD = 0.1  # share of a stream's time: if all chunks arrive within it, a proxy buffers the stream
 
+# Streams that arrive at once, and their seconds, before a proxy is blamed: at least that number, or that time of two.
+#
+# The first does not prove it: an engine in a container has a share of the processor of its own, and beside other work
+# it ends 200 tokens before a client gets its turn, several times in a row.
 STREAMS, STREAMED = 8, 20.0
-"""Streams that arrive at once, and their seconds, before a proxy is blamed: at least that number, or that time of two.
 
-The first does not prove it: an engine in a container has a share of the processor of its own, and beside other work it
-ends 200 tokens before a client gets its turn, several times in a row.
-"""
-
-PAUSE = 0.2
-"""Seconds before a stream is asked for again."""
+PAUSE = 0.2  # seconds before a stream is asked for again
 
 GREETING = (
     {"role": "user", "content": "Hello!"},
@@ -76,11 +73,11 @@ _Messages = Sequence[Mapping[str, str]]
 
 _CACHING = Settings.enable_prefix_caching
 
+# Tokens of the first turn of a conversation whose second turn must not read them again, if they fit.
 CONVERSATION = 4096
-"""Tokens of the first turn of a conversation whose second turn must not read them again, if they fit."""
 
+# Share of the first turn that may be read again: a cache has blocks, of up to 1,000 tokens with a hybrid target.
 READ_AGAIN = 0.35
-"""Share of the first turn that may be read again: a cache has blocks, of up to 1,000 tokens with a hybrid target."""
 
 
 def _conversation(tested: EndpointUnderTest, number: int) -> tuple[_Messages, str, str]:

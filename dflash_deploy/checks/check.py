@@ -70,20 +70,15 @@ class CheckResult(Documented):
     """It timed out without an answer."""
 
 
-ROOM = 200
-"""Tokens for a short answer."""
+ROOM = 200  # tokens for a short answer
+ROOM_TO_THINK = 4000  # tokens for a short answer of a model that always thinks
+DEFAULT_MAX_NUM_SEQS = 6  # the engine's max_num_seqs that a burst assumes if it is unknown
 
-ROOM_TO_THINK = 4000
-"""Tokens for a short answer of a model that always thinks."""
-
-DEFAULT_MAX_NUM_SEQS = 6
-"""The engine's max_num_seqs that a burst assumes if it is unknown."""
-
+# Provides an endpoint of the same target without drafts for the time of a block.
 Baseline = Callable[[], AbstractContextManager[Endpoint]]
-"""Provides an endpoint of the same target without drafts for the time of a block."""
 
+# Gives the cause and the fix of an answer that is an error, from what is known of the engine; empty if unknown.
 Explain = Callable[[EndpointError], str]
-"""Gives the cause and the fix of an answer that is an error, from what is known of the engine; empty if unknown."""
 
 
 def no_explanation(problem: EndpointError) -> str:

@@ -16,8 +16,8 @@ from dflash_deploy.serve.settings import Settings
 
 LONG_ANSWER = 256
 
+# The request whose drafts are graded. Short answers end before all draft tokens are used, and counting is too easy.
 GRADED = "long answer"
-"""The request whose drafts are graded. Short answers end before all draft tokens are used, and counting is too easy."""
 
 
 @check("metrics")

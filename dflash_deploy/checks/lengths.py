@@ -10,14 +10,11 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
-BEYOND = 1.1
-"""Length of a long prompt, as a multiple of the drafter's trained context."""
+BEYOND = 1.1  # length of a long prompt, as a multiple of the drafter's trained context
+LONG_PROMPT = 8192  # tokens of a long prompt if the drafter's trained context is unknown
 
-LONG_PROMPT = 8192
-"""Tokens of a long prompt if the drafter's trained context is unknown."""
-
+# Tokens of the longest prompt: reading more takes minutes; how many times as long as the first a second one is.
 LONGEST_PROMPT, LONGER = 65_536, 1.5
-"""Tokens of the longest prompt: reading more takes minutes; how many times as long as the first a second one is."""
 
 MIB = 2**20
 

@@ -18,23 +18,18 @@ from dflash_deploy.client.rereading import REREADERS, Rereader, TokenRead
 from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.settings import Settings
 
+# Most that a token of a right answer may be behind the target's best one, as the logarithm of two probabilities.
+#
+# Rounding depends on how many tokens are computed together. A BF16 logit between 16 and 32 has steps of 0.125, so two
+# of them may change places over some steps. Healthy engines: 0 here. buun-llama-cpp after a rejected draft: 6 to 14.
 TIE = 1.0
-"""Most that a token of a right answer may be behind the target's best one, as the logarithm of two probabilities.
 
-Rounding depends on how many tokens are computed together. A BF16 logit between 16 and 32 has steps of 0.125, so two of
-them may change places over some steps. Healthy engines: 0 here. buun-llama-cpp after a rejected draft: 6 to 14.
-"""
-
+# A request for which drafts are rejected: counting and code are easy for a drafter.
 ODD = "Describe a day on the moon for a cat, in ten sentences."
-"""A request for which drafts are rejected: counting and code are easy for a drafter."""
 
 LONG_ANSWER = 256
-READ = 64
-"""Tokens of an answer that is read again: after the first wrong one, most are wrong."""
-
-CANDIDATES = 5
-"""The most likely tokens at each place that are asked for."""
-
+READ = 64  # tokens of an answer that is read again: after the first wrong one, most are wrong
+CANDIDATES = 5  # the most likely tokens at each place that are asked for
 NOT_OWN = "the answers are not the target's own"
 OFF = f"set {Settings.dflash_drafter}=off, or use another engine or release"
 SHOWN = 40

@@ -16,23 +16,16 @@ from dflash_deploy.client.images import plain_png
 from dflash_deploy.client.rereading import REREADERS, AnswerInTokens, Rereader
 from dflash_deploy.serve.settings import Settings
 
+# How long. llama.cpp b11549 changed one answer in 400 with four sequences, one in 20 with five.
+#
+# One in 5,000 with three takes longer to find.
 SECONDS = 5.0
-"""How long. llama.cpp b11549 changed one answer in 400 with four sequences, one in 20 with five.
 
-One in 5,000 with three takes longer to find.
-"""
-
-CLIENTS = 4
-"""Requests at once for each sequence: those that wait begin as soon as another ends."""
-
+CLIENTS = 4  # requests at once for each sequence: those that wait begin as soon as another ends
 MOST_CLIENTS = 32
 
-READ = 48
-"""Tokens of an answer."""
-
-MOST_READ_AGAIN = 4
-"""Different answers to one question that the target reads again: one that is wrong is enough."""
-
+READ = 48  # tokens of an answer
+MOST_READ_AGAIN = 4  # different answers to one question that the target reads again: one that is wrong is enough
 ALIKE = f"set a lower {Settings.max_num_seqs}, or {Settings.dflash_drafter}=off"
 
 

@@ -21,11 +21,10 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
-NARROWEST = 1.5
-"""The longest side of a plain image, divided by the other one."""
+NARROWEST = 1.5  # the longest side of a plain image, divided by the other one
 
+# A description, the words of which one must be in the answer, and the PNG.
 ShownPicture = tuple[str, tuple[str, ...], bytes]
-"""A description, the words of which one must be in the answer, and the PNG."""
 
 
 @check("vision", quick=True)

@@ -17,16 +17,16 @@ from dflash_deploy.checks.check import (
 )
 from dflash_deploy.client.answers import EndpointError
 
+# Every check by name, in the order in which they run: cheap checks that explain later failures come first.
 CHECKS: dict[str, EndpointCheck] = {
     found.name: found
     for module in (access, lossless, answers, pictures, formats, lengths, traffic, mixed, drafts)
     for found in vars(module).values()
     if isinstance(found, EndpointCheck)
 }
-"""Every check by name, in the order in which they run: cheap checks that explain later failures come first."""
 
+# Checks that are fast even on a slow engine: `up` ends with them.
 QUICK = frozenset(name for name, check in CHECKS.items() if check.quick)
-"""Checks that are fast even on a slow engine: `up` ends with them."""
 
 _NOT_RUN = "not run: "
 

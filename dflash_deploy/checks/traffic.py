@@ -10,28 +10,20 @@ from dflash_deploy.checks.check import DEFAULT_MAX_NUM_SEQS, CheckOutcome, Check
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.metrics import Metrics
 
-MORE = 2
-"""Requests of the burst beyond max_num_seqs."""
+MORE = 2  # requests of the burst beyond max_num_seqs
+ENDLESS = 4096  # tokens of the answer whose client disconnects, if the context is long enough
+EARLY = 2  # chunks after which the client disconnects: some servers send one with only the role before the request runs
+PATIENCE = 5.0  # seconds within which the engine must notice that the client disconnected
 
-ENDLESS = 4096
-"""Tokens of the answer whose client disconnects, if the context is long enough."""
-
-EARLY = 2
-"""Chunks after which the client disconnects: some servers send one with only the role before the request runs."""
-
-PATIENCE = 5.0
-"""Seconds within which the engine must notice that the client disconnected."""
-
+# Seconds after the disconnection in which an engine need not have noticed it: a whole answer proves nothing then.
 NOTICE = 0.5
-"""Seconds after the disconnection in which an engine need not have noticed it: a whole answer proves nothing then."""
 
 INTERVAL = 0.05
 
+# Seconds of a whole answer that a fast engine may end before a busy machine notices that the client disconnected.
 SHORT_ANSWER = 10.0
-"""Seconds of a whole answer that a fast engine may end before a busy machine notices that the client disconnected."""
 
-MOST_STREAMS = 3
-"""How often such a short answer is asked for: one that is cancelled proves that the engine stops."""
+MOST_STREAMS = 3  # how often such a short answer is asked for: one that is cancelled proves that the engine stops
 
 
 @check("burst")

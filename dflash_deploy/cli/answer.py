@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.ask import BaselineSpeed
     from dflash_deploy.redact import Redact
 
-SHADES = ("on grey19", "on grey30")
-"""Backgrounds of the steps that yielded several tokens, in turn."""
-
+SHADES = ("on grey19", "on grey30")  # backgrounds of the steps that yielded several tokens, in turn
 FENCE = "```"
 
 

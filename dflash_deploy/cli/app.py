@@ -22,6 +22,7 @@ from dflash_deploy.registry import features
 
 PACKAGE = "dflash_deploy.cli"
 
+# Commands of the core by the sections of `--help`: the module of each, and the first sentence of its help.
 SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "init": (f"{PACKAGE}.init", "Write .env (with a fresh key) and compose.yaml for this machine."),
@@ -60,7 +61,6 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "schema": (f"{PACKAGE}.schema", "Print the JSON Schema of what a command prints with --json."),
     },
 }
-"""Commands of the core by the sections of `--help`: the module of each, and the first sentence of its help."""
 
 
 def _section(title: str) -> dict[str, tuple[str, str]]:
@@ -70,12 +70,12 @@ def _section(title: str) -> dict[str, tuple[str, str]]:
     }
 
 
+# All commands, in the order of `--help`.
 COMMANDS = {name: command for title in SECTIONS for name, command in _section(title).items()}
-"""All commands, in the order of `--help`."""
 
 
+# Commands by the names that other tools gave them. They are not in the help.
 HABITS: Mapping[str, str] = {"start": "up", "stop": "down", "ps": "status"}
-"""Commands by the names that other tools gave them. They are not in the help."""
 
 
 class LazyGroup(TyperGroup):

@@ -78,16 +78,15 @@ def note_if_new(directory: Path) -> None:
         terminal().note(f"note: {directory} does not exist: this is about a new deployment there")
 
 
+# What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer.
 _IN_WORDS: Mapping[str, Callable[[str, Any], str]] = {
     "int_parsing": lambda value, _: f"`{value}` is not a whole number",
     "float_parsing": lambda value, _: f"`{value}` is not a number",
     "less_than_equal": lambda value, limits: f"`{value}` is more than {limits['le']}",
     "greater_than_equal": lambda value, limits: f"`{value}` is less than {limits['ge']}",
 }
-"""What each kind of a refused value says; the kinds are those of pydantic, which reads the values for Typer."""
 
-_PREFIX = "Value error, "
-"""What pydantic writes before the words of others."""
+_PREFIX = "Value error, "  # what pydantic writes before the words of others
 
 
 def make_showable(problem: TyperException) -> None:

@@ -17,16 +17,12 @@ from dflash_deploy.redact import Redact, redact_by_shape
 
 ISSUES = "https://github.com/dflash-deploy/dflash-deploy/issues"
 
-LONGEST_MESSAGE = 300
-"""Characters of the exception's own message."""
-
-FRAMES = 8
-"""Frames of the traceback, the innermost last."""
-
+LONGEST_MESSAGE = 300  # characters of the exception's own message
+FRAMES = 8  # frames of the traceback, the innermost last
 _PACKAGES = Path(__file__).parents[2]
 
+# The hint for what the system refused: a condition of the machine and not a defect.
 OF_SYSTEM = "check the path, its owner (`ls -l`) and the disk (`df -h`), then run the same command again"
-"""The hint for what the system refused: a condition of the machine and not a defect."""
 
 _HOME = re.compile(r"/(?:home|Users)/[^/\s'\":,;]+|/root(?![\w.-])")
 

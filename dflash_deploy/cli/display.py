@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from dflash_deploy.startup.progress import ShowProgress
 
 
-EVERY = 10.0
-"""Seconds between two lines in a pipe."""
+EVERY = 10.0  # seconds between two lines in a pipe
 
 
 @dataclass(frozen=True)
@@ -85,23 +84,13 @@ class Lines:
         self._say(arrived)
 
 
-HEARTBEAT = 15.0
-"""Seconds after which a pipe gets a line even though nothing has changed."""
-
-QUIET = 4.0
-"""Seconds without a line after which `Terminal.working` says that the work continues."""
-
-_ERASE = "\r\x1b[K"
-"""Erases the line that the cursor is on."""
-
-EVENT_EVERY = 2.0
-"""Seconds between two lines of JSON about bytes that arrive."""
-
+HEARTBEAT = 15.0  # seconds after which a pipe gets a line even though nothing has changed
+QUIET = 4.0  # seconds without a line after which `Terminal.working` says that the work continues
+_ERASE = "\r\x1b[K"  # erases the line that the cursor is on
+EVENT_EVERY = 2.0  # seconds between two lines of JSON about bytes that arrive
 MB = 10**6
 
-LONGEST_LINE = 160
-"""Characters of a line of progress in a pipe."""
-
+LONGEST_LINE = 160  # characters of a line of progress in a pipe
 _STYLES = {"passed": "green", "skipped": "yellow"}
 
 

@@ -14,6 +14,7 @@ from dflash_deploy.errors import DeployError
 if TYPE_CHECKING:
     from dflash_deploy.operations.here import Look
 
+# What each command that may be next does.
 MEANS = {
     "init": "write settings for this machine",
     "profiles": "choose the nearest for `init --profile NAME`",
@@ -23,7 +24,6 @@ MEANS = {
     "status": "whether the engine really answers",
     "logs": "what the engine writes",
 }
-"""What each command that may be next does."""
 
 ENGINE = {"absent": "not running", "exited": "not running: its process has ended"}
 

@@ -237,8 +237,8 @@ def _other_machines(plan: Plan) -> list[str]:
     return [f"         on the other machine: {command}", "         then `up` there first, and `up` here after it"]
 
 
+# What a deployment is for: `coding` gets a long context, `vision` only models that read images.
 USES = ("chat", "coding", "vision")
-"""What a deployment is for: `coding` gets a long context, `vision` only models that read images."""
 
 
 def ask(directory: Path | None) -> Choice:

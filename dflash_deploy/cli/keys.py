@@ -44,8 +44,7 @@ def usage_table(usage: Sequence[KeyUsage]) -> Grid:
     return drawn
 
 
-OPENS = {"all": "every route", "infer": "generation", "metrics": "only GET /metrics"}
-"""What a key opens, by its scope."""
+OPENS = {"all": "every route", "infer": "generation", "metrics": "only GET /metrics"}  # what a key opens, by its scope
 
 CLIENTS = (
     "clients      each that sends the key: api_key or OPENAI_API_KEY of applications, a proxy that adds it,",

@@ -94,8 +94,7 @@ TokensPerMinute = Annotated[
 ]
 
 
-MOST_ENTRIES = 1000
-"""Entries of a directory that are examined."""
+MOST_ENTRIES = 1000  # entries of a directory that are examined
 
 
 def _completing(names: Callable[[str], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -231,11 +230,8 @@ def is_asked_on_terminal() -> bool:
 
 MOST_CONCURRENT = 4096
 
-GIB = 2**30
-"""Bytes of memory."""
-
-GB = 1e9
-"""Bytes of a file, as disks and downloads count them."""
+GIB = 2**30  # bytes of memory
+GB = 1e9  # bytes of a file, as disks and downloads count them
 
 
 def size_of(weights: int) -> str:
@@ -289,9 +285,7 @@ def draft_tokens_of(written: str) -> tuple[int, ...]:
         ) from None
 
 
-DAY = 86_400
-"""Seconds."""
-
+DAY = 86_400  # seconds
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY}
 _DURATION = re.compile(r"([0-9]{1,6})([smhd])")
 

@@ -66,8 +66,7 @@ def model_lines(plan: Plan) -> tuple[str, ...]:
     return f"model    {pair.title}", *notice, f"         reads {reads}; {size_of(weights)} of weights"
 
 
-MOST_SHOWN = 3
-"""Recipes that `init` shows."""
+MOST_SHOWN = 3  # recipes that `init` shows
 
 
 def summary(one: Offered) -> str:
@@ -120,8 +119,7 @@ def faster_line(found: tuple[Offered, Offered] | None) -> tuple[str, ...]:
     return (f"faster   --recipe {best.recipe.name} --force: {speed(best.at_one)} published for one request, {against}",)
 
 
-LONGEST_THEIRS = 60
-"""Characters of theirs in the table; --json has all of them."""
+LONGEST_THEIRS = 60  # characters of theirs in the table; --json has all of them
 
 From = Annotated[
     str | None,

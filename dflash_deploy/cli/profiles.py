@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.read import Settings
     from dflash_deploy.operations.models import ProfileFit
 
-_MAKER = re.compile(r"NVIDIA (?:GeForce )?")
-"""Left out of titles in the list, which fit one line without it."""
+_MAKER = re.compile(r"NVIDIA (?:GeForce )?")  # left out of titles in the list, which fit one line without it
 
 profiles = typer.Typer(
     help="Hardware that the catalog knows: list, show.",

@@ -54,14 +54,11 @@ class Escape(RenderHook):
         return Text("\n", end=one.end).join(lines)
 
 
+# The beginning of lines that are copied: commands and settings. The terminal folds them, and a copy has one line.
 _COPIED = re.compile(r"command |[A-Z][A-Z0-9_]*=")
-"""The beginning of lines that are copied: commands and settings. The terminal folds them, and a copy has one line."""
 
-_COLUMNS = re.compile(r" *(?:\S+(?: \S+)* {2,})*")
-"""What is before the last column of a line."""
-
-NARROW = 40
-"""Columns that the last column keeps: with fewer, its lines begin with four blanks."""
+_COLUMNS = re.compile(r" *(?:\S+(?: \S+)* {2,})*")  # what is before the last column of a line
+NARROW = 40  # columns that the last column keeps: with fewer, its lines begin with four blanks
 
 
 def hanging(line: Text, width: int) -> Iterator[Text]:
@@ -90,11 +87,8 @@ class _Escaped:
             yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-GAP = 3
-"""Blanks between two columns."""
-
-LEAST = 16
-"""Blanks that a column of texts keeps: narrower, it would break most words."""
+GAP = 3  # blanks between two columns
+LEAST = 16  # blanks that a column of texts keeps: narrower, it would break most words
 
 
 def drawn_grid(grid: Grid, width: int) -> RenderableType:
@@ -135,12 +129,8 @@ def _one_below_the_other(grid: Grid, width: int) -> Iterator[Text]:
             yield Text(part)
 
 
-PIPE_WIDTH = 240
-"""Columns of a table that goes into a pipe."""
-
-LONGEST_DETAIL = 100_000
-"""Characters of an error's detail, such as the end of a log."""
-
+PIPE_WIDTH = 240  # columns of a table that goes into a pipe
+LONGEST_DETAIL = 100_000  # characters of an error's detail, such as the end of a log
 _STYLES = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 

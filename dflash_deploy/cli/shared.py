@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from dflash_deploy.cli.shown import About
 
-VARIABLE = "DFLASH_DIR"
-"""The variable of the environment that names a deployment directory."""
+VARIABLE = "DFLASH_DIR"  # the variable of the environment that names a deployment directory
 
 
 HERE = Path()
@@ -72,8 +71,7 @@ def declared(
 
 NAMES = tuple(inspect.signature(declared).parameters)
 
-OF_EACH = ("quiet", "verbose")
-"""Options that every command has, without a parameter for them."""
+OF_EACH = ("quiet", "verbose")  # options that every command has, without a parameter for them
 
 
 @functools.cache
@@ -90,8 +88,8 @@ def taken(function: Callable[..., Any], *, json: bool) -> tuple[str, ...]:
     return tuple(name for name in NAMES if name in (*parameters, *OF_EACH) or (json and name == "as_json"))
 
 
+# The parameter with which Typer hands over the context of the call.
 CONTEXT = inspect.Parameter("shared", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-"""The parameter with which Typer hands over the context of the call."""
 
 
 def without_them(function: Callable[..., Any]) -> Signature:

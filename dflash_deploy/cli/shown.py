@@ -67,14 +67,11 @@ class Report:
     """Whether people read the findings before the rest."""
 
 
-LONGEST = 2000
-"""Characters of an error's message or hint that are shown."""
+LONGEST = 2000  # characters of an error's message or hint that are shown
+LONGEST_USAGE = 500  # characters of an error about the arguments
 
-LONGEST_USAGE = 500
-"""Characters of an error about the arguments."""
-
+# Characters that act on a terminal or change the direction of text; line feed and tab are not among them.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-"""Characters that act on a terminal or change the direction of text; line feed and tab are not among them."""
 
 
 def visible(text: str) -> str:

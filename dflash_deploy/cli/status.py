@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from dflash_deploy.operations.status import Answered, EndpointStatus, History, Status
     from dflash_deploy.startup.watch import Window
 
-LONGEST_PAST = 366 * DAY
-"""Seconds."""
-
-LONGEST_PAUSE = 86_400
-"""Seconds between two repeats of --watch: a day."""
+LONGEST_PAST = 366 * DAY  # seconds
+LONGEST_PAUSE = 86_400  # seconds between two repeats of --watch: a day
 
 
 @command(examples=("status", "status --since 2h"))

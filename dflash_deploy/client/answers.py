@@ -42,8 +42,7 @@ def beginning_of(lines: Iterator[str]) -> str:
     return said
 
 
-SHOWN = 300
-"""Characters of an answer that an error shows."""
+SHOWN = 300  # characters of an answer that an error shows
 
 # Docker's proxy accepts and closes while nothing listens in the container
 _UNCONNECTED = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
@@ -168,15 +167,10 @@ def drafted_in(timings: Timings | None) -> SpecCounters | None:
     return SpecCounters(max(timings.predicted_n - accepted - 1, 1), timings.draft_n, accepted)
 
 
-_PATH = re.compile(r"/(?!/)[!-~]{0,500}")
-"""Paths that are asked for; `//host` would be another server."""
-
-Count = Annotated[int, Field(ge=0, lt=2**53)]
-"""Tokens."""
-
+_PATH = re.compile(r"/(?!/)[!-~]{0,500}")  # paths that are asked for; `//host` would be another server
+Count = Annotated[int, Field(ge=0, lt=2**53)]  # tokens
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-Tokens = Annotated[list[TokenId], Field(max_length=1_000_000)]
-"""A text in tokens, by their numbers in the vocabulary."""
+Tokens = Annotated[list[TokenId], Field(max_length=1_000_000)]  # A text in tokens, by their numbers in the vocabulary
 
 
 class Function(ForeignDocument):

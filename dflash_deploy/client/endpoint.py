@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-CONNECT_TIMEOUT = 5.0
-"""Seconds for a connection, and for an answer that needs no engine."""
+CONNECT_TIMEOUT = 5.0  # seconds for a connection, and for an answer that needs no engine
 
 
 def announce(url: httpx.URL, authorization: Mapping[str, str], size: int, trust: SSLContext | None) -> int:
@@ -85,14 +84,11 @@ def announce(url: httpx.URL, authorization: Mapping[str, str], size: int, trust:
         connection.close()
 
 
+# Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s.
 ANSWER_TIMEOUT = 180.0
-"""Seconds for a whole answer: the first request after a start may compile kernels for more than 30 s."""
 
-QUEUE_TIMEOUT = 900.0
-"""Seconds without a byte under load: requests wait for each other before their first token."""
-
-LOAD_TIMEOUT = 3600.0
-"""Seconds for a whole request under load: it ends a stream that would never end."""
+QUEUE_TIMEOUT = 900.0  # seconds without a byte under load: requests wait for each other before their first token
+LOAD_TIMEOUT = 3600.0  # seconds for a whole request under load: it ends a stream that would never end
 
 
 class Connection:
@@ -188,9 +184,7 @@ class Connection:
         return fetch_answer(self._client, request, seconds=self._timeout)
 
 
-STREAM_TIMEOUT = 900.0
-"""Seconds for a whole stream, of which each event has to arrive within ANSWER_TIMEOUT."""
-
+STREAM_TIMEOUT = 900.0  # seconds for a whole stream, of which each event has to arrive within ANSWER_TIMEOUT
 CHAT = "/v1/chat/completions"
 
 
@@ -353,8 +347,8 @@ class Endpoint(Connection):
         }
 
 
+# The hint if the endpoint of a deployment does not answer.
 START_IT = "start it first: dflash-deploy up; `dflash-deploy status` says whether it is starting"
-"""The hint if the endpoint of a deployment does not answer."""
 
 
 def check_answering(endpoint: Endpoint, *, hint: str, redact: Redact) -> None:

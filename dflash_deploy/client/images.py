@@ -10,6 +10,7 @@ from typing import Literal
 
 ShapeName = Literal["circle", "square", "triangle"]
 
+# The ten digits, 5 dots wide and 7 dots high.
 DIGITS = (
     ("01110", "10001", "10011", "10101", "11001", "10001", "01110"),
     ("00100", "01100", "00100", "00100", "00100", "00100", "01110"),
@@ -22,7 +23,6 @@ DIGITS = (
     ("01110", "10001", "10001", "01110", "10001", "10001", "01110"),
     ("01110", "10001", "10001", "01111", "00001", "00001", "01110"),
 )
-"""The ten digits, 5 dots wide and 7 dots high."""
 
 
 def plain_png(colour: tuple[int, int, int], width: int, height: int) -> bytes:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from prometheus_client.samples import Sample
 
 
+# Characters of a line of /metrics; the longest one of an engine, with all its labels, has some hundreds.
 LONGEST_LINE = 10_000
-"""Characters of a line of /metrics; the longest one of an engine, with all its labels, has some hundreds."""
 
 
 def read_samples(exposition: str) -> Iterator[Sample]:

@@ -40,9 +40,10 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 NATIVE = "/completion"
 
+# vLLM takes penalties from the model's generation_config.json; with one, greedy is not the most likely token.
 OPENAI_GREEDY = {"temperature": 0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-"""vLLM takes penalties from the model's generation_config.json; with one, greedy is not the most likely token."""
 
+# The same for llama.cpp, whose defaults are arguments of the server.
 NATIVE_GREEDY = {
     "temperature": 0,
     "repeat_penalty": 1.0,
@@ -52,13 +53,11 @@ NATIVE_GREEDY = {
     "xtc_probability": 0.0,
     "mirostat": 0,
 }
-"""The same for llama.cpp, whose defaults are arguments of the server."""
 
+# The most likely tokens that are compared; one that is not among them is at least as far behind as the last.
 CANDIDATES = 5
-"""The most likely tokens that are compared; one that is not among them is at least as far behind as the last."""
 
-SLOT = 0
-"""The sequence of llama.cpp that reads: another one may hold the state that the drafts have left behind."""
+SLOT = 0  # the sequence of llama.cpp that reads: another one may hold the state that the drafts have left behind
 
 
 @dataclass(frozen=True)
@@ -156,5 +155,5 @@ def _complete(endpoint: Endpoint, prompt: Sequence[int], **more: object) -> Nati
     return _post(endpoint, NATIVE, body, NativeAnswer)
 
 
+# Each way by its name in `Engine.rereads`.
 REREADERS: Mapping[RereadingMethod, Rereader] = {"echo": _Echo(), "tokens": _Tokens()}
-"""Each way by its name in `Engine.rereads`."""

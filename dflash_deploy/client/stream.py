@@ -22,23 +22,14 @@ if TYPE_CHECKING:
 
 PATH = "v1/chat/completions"
 
+# Seconds without the headers of the answer, or without a whole line: requests under load wait for each other.
 HEADERS_TIMEOUT = LINE_TIMEOUT = 900.0
-"""Seconds without the headers of the answer, or without a whole line: requests under load wait for each other."""
 
-MOST_OF_LINE = 2**20
-"""Bytes of one line of a stream."""
-
-MOST_OF_REFUSAL = 2**16
-"""Bytes that are read of a refusal."""
-
-MOST_CHUNKS = 2**20
-"""Chunks of one request."""
-
-MOST_TEXT = 2**22
-"""Characters of one answer, which are kept."""
-
-_TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")
-"""Fields of a delta that contain generated text."""
+MOST_OF_LINE = 2**20  # bytes of one line of a stream
+MOST_OF_REFUSAL = 2**16  # bytes that are read of a refusal
+MOST_CHUNKS = 2**20  # chunks of one request
+MOST_TEXT = 2**22  # characters of one answer, which are kept
+_TEXTS = ("content", "reasoning_content", "reasoning", "tool_calls")  # fields of a delta that contain generated text
 
 
 @dataclass

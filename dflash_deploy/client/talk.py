@@ -50,8 +50,7 @@ class TalkChunk:
     step: int
 
 
-SEVERAL = 3
-"""Steps from which on their arrival shows a speed: the chunks of fewer arrive almost at once."""
+SEVERAL = 3  # steps from which on their arrival shows a speed: the chunks of fewer arrive almost at once
 
 
 @dataclass(frozen=True)

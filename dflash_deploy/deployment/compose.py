@@ -40,8 +40,8 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.redact import Secret, generate_key
 from dflash_deploy.serve.settings import Settings
 
+# A variable as the fragments of compose/ have them.
 VARIABLE = re.compile(r"\$\{(?P<name>\w+)(?::(?:-(?P<default>[^}]*)|\?[^}]*))?\}")
-"""A variable as the fragments of compose/ have them."""
 
 
 def with_door(document: dict[str, Any], site: Site) -> None:
@@ -54,8 +54,8 @@ def with_door(document: dict[str, Any], site: Site) -> None:
     door["environment"] |= site.variables
 
 
+# The directory's name in `.dflash/`. `build.PID` is one that is not complete yet, or not needed any more.
 NAME = "build"
-"""The directory's name in `.dflash/`. `build.PID` is one that is not complete yet, or not needed any more."""
 
 
 def stage_build_context(state: Path, images: Iterable[str]) -> None:
@@ -101,8 +101,8 @@ def _is_complete(context: Path, files: Mapping[str, Path]) -> bool:
         return False
 
 
+# The file in `.dflash/`, readable only by its owner, with a random text for the label of the secrets.
 SALT = "label-salt"
-"""The file in `.dflash/`, readable only by its owner, with a random text for the label of the secrets."""
 
 BUILD_CONTEXT = "./.dflash/build"
 

@@ -33,12 +33,8 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
-MOST_ENTRIES = 1000
-"""Entries of a directory that are examined."""
-
-MOST_NAMED = 3
-"""Deployments that a hint names."""
-
+MOST_ENTRIES = 1000  # entries of a directory that are examined
+MOST_NAMED = 3  # deployments that a hint names
 CREATE = "create one with `dflash-deploy init`"
 
 
@@ -83,8 +79,7 @@ def there(directory: Path) -> str:
     return "" if option == "--dir ." else f" {option}"
 
 
-PROJECT_FILE = "project.json"
-"""The file in `.dflash/` with the name of the Compose project."""
+PROJECT_FILE = "project.json"  # the file in `.dflash/` with the name of the Compose project
 
 
 def place_of(state: Path) -> str:
@@ -384,8 +379,8 @@ class Deployment(DeploymentPlaces):
 
 
 LAST_GOOD = "last-good.env"
+# File in `.dflash/` that exists while the engine runs with the last working settings instead of those of `.env`.
 RESTORED = "runs-last-good"
-"""File in `.dflash/` that exists while the engine runs with the last working settings instead of those of `.env`."""
 
 
 @dataclass(frozen=True)

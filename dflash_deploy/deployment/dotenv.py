@@ -26,18 +26,15 @@ from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
+# A name and what follows it, with the separators that people use.
 _LINE = re.compile(
     r"(?P<mark>#)?\s*(?:export\s+)?['\"]?(?P<name>[\w.-]{2,64})['\"]?\s*(?P<between>[=:]|\s)\s*(?P<rest>\S.*)"
 )
-"""A name and what follows it, with the separators that people use."""
 
 _SECRET_LINE = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|AUTH", re.IGNORECASE)
 
-_GENERATED = re.compile(r"(?<![\w./-])[A-Za-z0-9_-]{43}(?![\w./-])")
-"""The shape of a generated key."""
-
-NEARLY_SECRET = 0.8
-"""Similarity to the name of a secret from which another name is taken for a typo of it."""
+_GENERATED = re.compile(r"(?<![\w./-])[A-Za-z0-9_-]{43}(?![\w./-])")  # the shape of a generated key
+NEARLY_SECRET = 0.8  # similarity to the name of a secret from which another name is taken for a typo of it
 
 
 @cache
@@ -76,19 +73,16 @@ def _values(rest: str) -> set[str]:
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,=~-]*\Z")
 
+# A well-formed value and the comment after it.
 _SOUND_VALUE = re.compile(r"[ \t]*(?P<quote>['\"]?)[A-Za-z0-9_,:=-]*(?P=quote)(?P<rest>(?:[ \t]+#[^\r\n]*)?\s*)\Z")
-"""A well-formed value and the comment after it."""
 
+# Prefix of a comment with the reason for a value.
 WHY = "#= "
-"""Prefix of a comment with the reason for a value."""
 
 _LIKE_A_SECRET = re.compile(r"_(TOKEN|KEY|SECRET|PASSWORD)\Z")
 
-MOST_BYTES = 256 * 1024
-"""Limit of a `.env`."""
-
-NEARLY = 0.85
-"""Similarity from which an unknown setting is taken for a typo, even if the engine might read it."""
+MOST_BYTES = 256 * 1024  # limit of a `.env`
+NEARLY = 0.85  # similarity from which an unknown setting is taken for a typo, even if the engine might read it
 
 
 HEAD = """\
@@ -111,8 +105,7 @@ def fill_template(values: Mapping[str, str], engine: str = DEFAULT) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-OTHERS = "Passed to the engine unchanged"
-"""The section of what is not a setting."""
+OTHERS = "Passed to the engine unchanged"  # the section of what is not a setting
 
 
 def quote(value: str, name: str = "") -> str:

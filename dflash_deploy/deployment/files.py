@@ -82,8 +82,7 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-LEFT = 60.0
-"""Seconds without a byte after which a temporary file is taken for one of a writer that was killed."""
+LEFT = 60.0  # seconds without a byte after which a temporary file is taken for one of a writer that was killed
 
 
 def remove_leftovers(directory: Path, *names: str) -> None:
@@ -146,17 +145,13 @@ def write_if_changed(path: Path, text: str, *, mode: int) -> bool:
     return True
 
 
-LOCK_FILE = "dflash.lock"
-"""The commits of the weights, beside `.env`."""
+LOCK_FILE = "dflash.lock"  # the commits of the weights, beside `.env`
 
+# Names of a deployment's own files. Commands do not write them because an option names them.
 OWN = (".env", ".env.last", "compose.yaml", "compose.override.yaml", LOCK_FILE)
-"""Names of a deployment's own files. Commands do not write them because an option names them."""
 
-STATE = ".dflash"
-"""The directory of a deployment whose content is its own too."""
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says if a disk, a quota or a file is full."""
+STATE = ".dflash"  # the directory of a deployment whose content is its own too
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what the system says if a disk, a quota or a file is full
 
 
 def check_output(path: Path) -> Path:

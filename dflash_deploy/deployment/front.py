@@ -109,14 +109,11 @@ def _inner(name: str, parent: int, directory: Path) -> int:
         raise
 
 
-SERVICE, DOOR = "engine", "door"
-"""The services of the engine and of the door."""
+SERVICE, DOOR = "engine", "door"  # the services of the engine and of the door
+INNER_PORT = 8000  # the port of engine and door in their containers; the files of compose/ set it
 
-INNER_PORT = 8000
-"""The port of engine and door in their containers; the files of compose/ set it."""
-
+# The root certificate of Caddy's own authority, in the directory of the door's certificates.
 ROOT = Path("caddy/pki/authorities/local/root.crt")
-"""The root certificate of Caddy's own authority, in the directory of the door's certificates."""
 
 
 def storage_of(deployment: Deployment) -> Path:

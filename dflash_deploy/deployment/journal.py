@@ -19,16 +19,15 @@ from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.redact import Redact
 
+# The kinds of events.
 Happened = Literal["ready", "failed", "rolled-back", "stopped", "ended", "measured", "key", "settings"]
-"""The kinds of events."""
 
 NAME = "journal.jsonl"
 
+# A longer file becomes `journal.jsonl.1`, and replaces the one before: some ten thousand events are kept.
 MOST_BYTES = MIB
-"""A longer file becomes `journal.jsonl.1`, and replaces the one before: some ten thousand events are kept."""
 
-LONGEST_TEXT = 1000
-"""Characters of an event's text."""
+LONGEST_TEXT = 1000  # characters of an event's text
 
 
 def record(deployment: Deployment, event: Happened, command: str, text: str) -> None:

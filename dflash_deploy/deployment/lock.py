@@ -18,8 +18,7 @@ from dflash_deploy.deployment.keys import keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 from dflash_deploy.intake.documents import set_aside
 
-LONGEST_HOLDER = 200
-"""Bytes of the lock file that are shown: the command that holds it."""
+LONGEST_HOLDER = 200  # bytes of the lock file that are shown: the command that holds it
 
 
 @contextmanager

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 PLANNED = "planned.json"
 
-LARGEST = 4 * MIB
-"""Bytes of the file: dflash.lock is in it."""
-
+LARGEST = 4 * MIB  # bytes of the file: dflash.lock is in it
 _RECIPE = "recipe "
 
 

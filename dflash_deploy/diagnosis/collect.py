@@ -24,32 +24,24 @@ from dflash_deploy.diagnosis.evidence import (
 )
 from dflash_deploy.diagnosis.lines import ERRORS, OF_EACH_LINE, QUIET, LogLine, parsed
 
-MOST_TEXT = 60
-"""Lines of an exception's text."""
-
-MOST_CODE = 3
-"""Lines between two frames of a traceback without a beginning: code, and the signs below it."""
-
+MOST_TEXT = 60  # lines of an exception's text
+MOST_CODE = 3  # lines between two frames of a traceback without a beginning: code, and the signs below it
 TRACEBACK = "Traceback (most recent call last)"
-NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")
-"""The line after a traceback's frames: an exception of any name."""
-
+NAMED = re.compile(r"[A-Za-z_][\w.]{0,120}(?:: |:?$)")  # the line after a traceback's frames: an exception of any name
 FRAME = re.compile(r"\s+File \"")
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+# Argparse refuses an argument. llama.cpp's functions write the same.
 USAGE = re.compile(r"(?!main:|llama_)[\w. -]{1,60}: error: ")
-"""Argparse refuses an argument. llama.cpp's functions write the same."""
 
-_MARKS = frozenset(" ^~")
-"""What Python 3.11 writes below the code of a frame."""
-
+_MARKS = frozenset(" ^~")  # what Python 3.11 writes below the code of a frame
 _PARENT = re.compile(r"Process \w[\w-]*:$")
 
 _FUNCTION = re.compile(r"\s*File \"[^\"]{1,400}\", line \d{1,7}, in (?P<name>[\w.<>]{1,120})")
+# Functions of vLLM, SGLang and their plugins that load weights.
 _LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weights?(?:_\w{1,40})?|load_model)$")
-"""Functions of vLLM, SGLang and their plugins that load weights."""
 
+# Where a drafter reads the hidden states of its target: a frame, or a frame and its code.
 _COMBINES = re.compile(r"in combine_hidden_states\b|models/\w*(?:eagle|dflash|dspark)\w*\.py\", .*\.fc\(")
-"""Where a drafter reads the hidden states of its target: a frame, or a frame and its code."""
 
 
 @dataclass
@@ -126,11 +118,8 @@ def _function(message: str) -> str:
     return found["name"] if found else ""
 
 
-CONTINUES = 4
-"""Messages without an error that show that the process continued after the error before them."""
-
-MOST_OTHERS = 2000
-"""Lines of other processes after which an error is history, whatever its own process wrote."""
+CONTINUES = 4  # messages without an error that show that the process continued after the error before them
+MOST_OTHERS = 2000  # lines of other processes after which an error is history, whatever its own process wrote
 
 
 class _Watch:
@@ -197,34 +186,28 @@ def _source(line: LogLine) -> str:
     return line.process or f"format {line.form}"
 
 
+# Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds.
 MOST_REPORTS = 20_000
-"""Distinct messages of one kind that are kept. A start writes hundreds; searching this many takes two seconds."""
 
-MOST_RAISED = 400
-"""Exceptions that are kept: the first and the last of them."""
-
-MOST_BEFORE = 3
-"""Messages just before the first error that are kept."""
-
+MOST_RAISED = 400  # exceptions that are kept: the first and the last of them
+MOST_BEFORE = 3  # messages just before the first error that are kept
 _THROWN = "what():"
 
+# Levels of messages that may tell why an engine gave up which logged no error.
 _TELLING = frozenset({"DEBUG", "WARNING"})
-"""Levels of messages that may tell why an engine gave up which logged no error."""
 
 
+# llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one.
 _RETRIES = "retrying without pipeline parallelism"
-"""llama.cpp repeats the allocation that failed above: that failure is history, and it reports the next one."""
 
 _ANSWERED = ('" 200 OK', " 200")
-_OF_ENGINE = ('" 200', "request: POST ")
-"""What else a line with an answer has: uvicorn's form, or llama.cpp's."""
+_OF_ENGINE = ('" 200', "request: POST ")  # what else a line with an answer has: uvicorn's form, or llama.cpp's
+# What a line has, and how it ends, with which llama.cpp reports a finished generation. A refused request has none.
 _GENERATED, _TOKENS = "total time =", " tokens"
-"""What a line has, and how it ends, with which llama.cpp reports a finished generation. A refused request has none."""
+# Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error.
+#
+# After a failed assertion of llama.cpp, its other threads still log the answers that they have just sent.
 _CORE_ENDED = ("engine core exited unexpectedly", "EngineDeadError", "GGML_ASSERT(")
-"""Words of vLLM's server once its core has ended: streams that were just opened still log 200, then an error.
-
-After a failed assertion of llama.cpp, its other threads still log the answers that they have just sent.
-"""
 _PROBE = re.compile(r"GET /(?:health|metrics|ping|v1/models)")
 _BEGINS = ("dflash: vLLM", "dflash: SGLang", "dflash: llama", "server_args=ServerArgs", "build: ")
 _BANNER = re.compile(r"█ {1,2}version ")
@@ -233,8 +216,7 @@ _INFO = re.compile(
     r"(?:\([^)]{1,60}\) )?INFO[: ]|\[[^\]]{10,50}\] (?:INFO:|Decode batch|Prefill batch)|\d{1,6}\.\d\d\.\d{3}\.\d{3} I "
 )
 _REQUEST = re.compile(r"[Rr]eceived request |^(?:Receive|Finish): obj=|\bprompt['\"]?[:=] ?['\"]")
-_REQUEST_ENDS = re.compile(r"['\"], \w+(?:: |=)|\)$")
-"""What follows a quoted prompt in a request: its parameters."""
+_REQUEST_ENDS = re.compile(r"['\"], \w+(?:: |=)|\)$")  # what follows a quoted prompt in a request: its parameters
 
 
 Value = TypeVar("Value")

@@ -23,26 +23,23 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.failures import Failure
 
 
+# What vLLM and SGLang write if an exception ends a process without which they cannot serve.
 _ENDS = re.compile(
     r"EngineCore (?:failed to start|encountered a fatal error)|WorkerProc failed to start"
     r"|Engine core initialization failed|[Rr]eceived sigquit from a child|SIGQUIT received\. signum"
 )
-"""What vLLM and SGLang write if an exception ends a process without which they cannot serve."""
 
-SERVER = "APIServer"
-"""vLLM's process that reads requests: while the engine serves, what it raises fails one of them."""
-
+SERVER = "APIServer"  # vLLM's process that reads requests: while the engine serves, what it raises fails one of them
 _FRAME = 'File "'
 
+# Exceptions whose cause is outside the code that raised them: the installation, files, the network, the GPU.
+#
+# A CUDA error is raised by any later call: its frame proves nothing.
 _ELSEWHERE = re.compile(
     r"^(?:[\w.]{0,120}\.)?(?:\w{0,40}(?:ImportError|OSError|IOError|ModuleNotFoundError|FileNotFoundError|NotFoundError"
     r"|PermissionError|ConnectionError|Timeout\w{0,10}|MemoryError|AcceleratorError|HTTP\w{0,20}Error))\b"
     r"|CUDA|CUDNN|CUBLAS|cuDNN|cuBLAS|NCCL|HIP |Triton Error|out of memory|driver"
 )
-"""Exceptions whose cause is outside the code that raised them: the installation, files, the network, the GPU.
-
-A CUDA error is raised by any later call: its frame proves nothing.
-"""
 
 
 @dataclass(frozen=True)
@@ -97,20 +94,19 @@ def _frame(raised: Raised) -> str:
 
 EVIDENCE_LINES = 3
 
+# `named`: what ended the engine says so; `likely`: only its cause, an echo, a hang, the exit code or a frame does.
 Confidence = Literal["named", "likely", "unknown"]
-"""`named`: what ended the engine says so; `likely`: only its cause, an echo, a hang, the exit code or a frame does."""
 
-Explained = Callable[[tuple[str, ...]], bool]
-"""Whether a row explains messages."""
+Explained = Callable[[tuple[str, ...]], bool]  # whether a row explains messages
 
+# What Docker and llama.cpp write around an error that another line tells.
 _WRAPS = re.compile(
     r"OCI runtime create failed|failed to create (?:task for container|shim task)"
     r"|ggml-cuda\.cu:\d{1,6}: CUDA error$|^ggml_cuda_compute_forward: \w{1,40} failed$|: invalid logits id "
 )
-"""What Docker and llama.cpp write around an error that another line tells."""
 
+# Exceptions for a kernel that failed, whose assertion native code prints before them.
 _OF_GPU = re.compile(r"CUDA|cuda|Accelerator|HIP|Triton|device-side")
-"""Exceptions for a kernel that failed, whose assertion native code prints before them."""
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,16 @@ _ERRORS = (
     *("crashed", "watchdog"),
 )
 
-LAST_MESSAGES = 10
-"""Messages of the log's end that are kept whatever they say."""
+LAST_MESSAGES = 10  # messages of the log's end that are kept whatever they say
+MOST_KERNEL = 200  # last lines of the kernel that are kept
 
-MOST_KERNEL = 200
-"""Last lines of the kernel that are kept."""
-
+# Faults that the kernel and NVIDIA's driver report.
 _KERNEL = re.compile(
     r"NVRM: .{0,80}(?:Xid|fallen off|[Ff]ailed|[Tt]imeout|[Oo]ut of memory)|Memory cgroup out of memory"
     r"|[Oo]ut of memory: Killed process|oom-kill:"
 )
-"""Faults that the kernel and NVIDIA's driver report."""
 
+# Messages that only report that another process, step or request failed.
 _ECHO = re.compile(
     r"[Ss]ee root cause above|[Ss]ee stack trace|check the stack trace above"
     r"|(?:^|: )(?:WorkerProc|EngineCore|Engine process) failed to start"
@@ -63,22 +61,19 @@ _ECHO = re.compile(
     r"|^Pyspy (?:failed|dump)|^All pyspy dump attempts failed"
     r"|^AsyncLLM output_handler failed|^Error in (?:chat )?completion stream generator"
 )
-"""Messages that only report that another process, step or request failed."""
 
 _REFUSED_CONFIG = re.compile(r"validation errors? for \w{1,60}(?:Config|Args|Scheme)$")
 
-MOST_REFUSED = 2
-"""Lines of pydantic about one value: its field, and why it is refused. Only the first value is shown."""
-
+MOST_REFUSED = 2  # lines of pydantic about one value: its field, and why it is refused. Only the first value is shown.
 _INVALID_REQUEST = re.compile(r"validation errors? for \w{0,60}Request\b")
 
 _ASSERTION = re.compile(r"Assertion [`'].{1,300}['`] failed|[Kk]ernel only supports sm")
 
+# What the others raise when one of several processes is gone.
 _COLLATERAL = re.compile(
     r"Connection (?:reset|refused|closed) by peer|ConnectionResetError|DistBackendError|DistNetworkError|DistStoreError"
     r"|NCCL error|ProcessGroupNCCL|Gloo connectFullMesh failed|zmq\.error|TimeoutError|timed out"
 )
-"""What the others raise when one of several processes is gone."""
 
 
 @dataclass
@@ -246,14 +241,13 @@ def is_echo(message: str) -> bool:
 
 MOST_LINES = 12
 
-MOST_AROUND = 4
-"""Lines around the errors that are shown below them."""
+MOST_AROUND = 4  # lines around the errors that are shown below them
 
+# Sum of the squared lengths of messages that are searched: one pattern takes at most a second or two for them.
 MOST_WORK = 4 * 10**8
-"""Sum of the squared lengths of messages that are searched: one pattern takes at most a second or two for them."""
 
+# Lines of an exception's text that are shown whole; of a longer one the first, and those that tell an error.
 WHOLE_TEXT = 4
-"""Lines of an exception's text that are shown whole; of a longer one the first, and those that tell an error."""
 
 _COUNTED = re.compile(r"0x[0-9a-f]+|\d+")
 

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.log_signs import LogSign
 
 
+# Characters of a line that are searched. Printed configurations are longer; error messages are not.
 LONGEST_LINE = 2000
-"""Characters of a line that are searched. Printed configurations are longer; error messages are not."""
 
+# Colors, cursor movements, titles of a terminal, and bytes that no text has.
 _CONTROL = re.compile(r"\x1b(?:\[[0-9;?]{0,20}[A-Za-z]|\][^\x07\x1b]{0,80}\x07?)|[\x00-\x08\x0e-\x1a\x7f]")
-"""Colors, cursor movements, titles of a terminal, and bytes that no text has."""
 
 _LEVELS = "DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL"
 _DAY = r"(?:\d{4}-)?\d\d-\d\d"
 
+# vLLM: `(EngineCore pid=274)`; torch: `[rank0]:`; a router of llama.cpp: `[52717]`. Nested ones are read in turn.
 _PROCESS = re.compile(
     r"\((?P<process>[A-Za-z][\w ]{0,40}(?:pid|rank)=[^)]{1,40})\) ?|\[(?P<rank>rank\d{1,4}|\d{3,7})\]:? ?"
 )
-"""vLLM: `(EngineCore pid=274)`; torch: `[rank0]:`; a router of llama.cpp: `[52717]`. Nested ones are read in turn."""
 
 _VLLM = re.compile(
     rf"(?P<level>{_LEVELS}) +(?:{_DAY} \d\d:\d\d:\d\d[\d.,]{{0,7}} +)?"
@@ -44,26 +44,26 @@ _LOGGING = re.compile(
 )
 _FORMATS = (_VLLM, _UVICORN, _SGLANG, _LLAMACPP, _GLOG, _LOGGING)
 
+# The number of vLLM's format: its logger writes the prefix before each line of a text, so that a line without one is
+# something else.
 OF_EACH_LINE = 1 + _FORMATS.index(_VLLM)
-"""The number of vLLM's format: its logger writes the prefix before each line of a text, so that a line without one is
-something else."""
 
+# What `docker compose logs`, `docker logs -t`, Kubernetes and journald write before a line.
 _COLLECTED = re.compile(
     r"[\w.-]{1,60}\s{1,20}\| "
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\s(?:\| ?)?"
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [^\s:]{1,60}: "
 )
-"""What `docker compose logs`, `docker logs -t`, Kubernetes and journald write before a line."""
 
 _PYTHON_WARNING = re.compile(
     r"(?:\S{1,300}:\d{1,6}: )?\w{0,40}Warning: |[Ww]arning: |NCCL WARN|\{\"timestamp\".{0,60}\"level\":\"WARN"
 )
 
+# What SGLang, vLLM, Transformers and llama.cpp write of something that they do without, some as errors.
 _SURVIVED = re.compile(
     r"Ignore import error when loading |Failed to import Triton kernels\b|\[ERROR\] `\w{1,60}` is part of "
     r"|.{0,160}(?:failed to measure draft model memory|\(this warning is normal during memory fitting\)$)"
 )
-"""What SGLang, vLLM, Transformers and llama.cpp write of something that they do without, some as errors."""
 
 _NAMES = {
     "WARN": "WARNING",
@@ -78,9 +78,7 @@ _NAMES = {
 _ACCESS = re.compile(r"[\d.:a-f]{3,40} - \"[A-Z]+ \S+ HTTP/")
 
 _BRACKETS = frozenset("([")
-_LINE_BEGINS = frozenset("DICWEF[0123456789")
-"""First characters of the formats."""
-
+_LINE_BEGINS = frozenset("DICWEF[0123456789")  # first characters of the formats
 QUIET = frozenset({"DEBUG", "INFO"})
 ERRORS = frozenset({"ERROR", "CRITICAL"})
 
@@ -149,8 +147,7 @@ def _judged(level: str, message: str) -> str:
     return "INFO" if " HTTP/" in message and _ACCESS.match(message) else level
 
 
-FIRST_LINES = 20_000
-"""Lines in which the engine is looked for; all of them name themselves in their first hundred."""
+FIRST_LINES = 20_000  # lines in which the engine is looked for; all of them name themselves in their first hundred
 
 
 class Recognised:

@@ -14,14 +14,11 @@ from dflash_deploy.plan.result import Plan
 OLDEST_ENGINE = "20.10"
 OLDEST_COMPOSE = "2.20"
 OLDEST_CDI = "25"
+# From this version of Docker on, CDI also serves `driver: nvidia` of a Compose file (moby/moby#50228).
 CDI_SERVES_NVIDIA = "29"
-"""From this version of Docker on, CDI also serves `driver: nvidia` of a Compose file (moby/moby#50228)."""
 
-WSL = "microsoft"
-"""A part of the release of the kernel of Windows' Linux, where Docker Desktop has GPUs."""
-
-PROBE_TIMEOUT = 90.0
-"""Seconds for a container to start and for nvidia-smi in it to respond."""
+WSL = "microsoft"  # A part of the release of the kernel of Windows' Linux, where Docker Desktop has GPUs
+PROBE_TIMEOUT = 90.0  # seconds for a container to start and for nvidia-smi in it to respond
 
 _TOOLKIT = (
     "install the NVIDIA Container Toolkit, then `nvidia-ctk runtime configure --runtime=docker` and restart Docker"

@@ -21,8 +21,8 @@ from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.serve.engines import ENGINES
 
+# Names of temporary files before they are renamed, and of a build context before it is swapped.
 _HALF_WRITTEN = re.compile(r"\..+\.[0-9a-f]{8}|.+\.tmp|build\.\d+")
-"""Names of temporary files before they are renamed, and of a build context before it is swapped."""
 
 _LOCKS = Path("/proc/locks")
 
@@ -124,11 +124,10 @@ def _ended(deployment: Deployment, subject: DoctorContext) -> list[Container]:
 
 GPU_IMAGE = 25 * GIB
 CPU_IMAGE = 5 * GIB
+# Bytes of an engine's image with CUDA, of one without, and of this project's layers: estimates in full GiB.
 OUR_LAYERS = GIB
-"""Bytes of an engine's image with CUDA, of one without, and of this project's layers: estimates in full GiB."""
 
-CACHE = 3 * GIB
-"""Bytes of compiled kernels and graphs after the first start: an estimate."""
+CACHE = 3 * GIB  # bytes of compiled kernels and graphs after the first start: an estimate
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,7 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.sizes import utilization
 from dflash_deploy.serve.settings import Settings
 
-CPU_CACHE_GIB = 4.0
-"""GiB of KV cache that vLLM's CPU build takes if VLLM_CPU_KVCACHE_SPACE is empty."""
-
+CPU_CACHE_GIB = 4.0  # giB of KV cache that vLLM's CPU build takes if VLLM_CPU_KVCACHE_SPACE is empty
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
@@ -171,14 +169,11 @@ def _driver_advice(problem: str) -> str:
     return "install the NVIDIA driver and reboot, or run without a GPU: `init --profile cpu`"
 
 
+# Programs that end a process when memory is short; DGX OS has earlyoom (hasso5703/dgx-spark-qwen38@719c17b).
 OOM_DAEMONS = ("earlyoom", "systemd-oomd")
-"""Programs that end a process when memory is short; DGX OS has earlyoom (hasso5703/dgx-spark-qwen38@719c17b)."""
 
-SWAPPED = GIB
-"""Bytes in swap from which it is in use; idle programs leave less."""
-
-SHOWN, SMALLEST = 4, GIB // 2
-"""Tenants that are shown at most, and the bytes that each of them holds at least."""
+SWAPPED = GIB  # bytes in swap from which it is in use; idle programs leave less
+SHOWN, SMALLEST = 4, GIB // 2  # tenants that are shown at most, and the bytes that each of them holds at least
 
 
 def unified_memory(subject: DoctorContext, plan: Plan) -> Iterator[Check]:

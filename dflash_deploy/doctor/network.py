@@ -33,8 +33,8 @@ from dflash_deploy.weights.hub import (
     without_credentials,
 )
 
+# The maximum clock difference; beyond it certificates can look expired or not yet valid.
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""The maximum clock difference; beyond it certificates can look expired or not yet valid."""
 
 _NEW_TOKEN = f"make a new token at {TOKENS} and set {Settings.hf_token} in .env"
 
@@ -99,8 +99,7 @@ def judge_clock(answer: HubAnswer) -> Check:
     return Check("clock", "no", saw, "set the clock: `timedatectl set-ntp true`")
 
 
-TIMEOUT = 5.0
-"""Seconds for the Hub to respond."""
+TIMEOUT = 5.0  # seconds for the Hub to respond
 
 
 @dataclass(frozen=True)
@@ -156,8 +155,8 @@ def _ahead(headers: httpx.Headers) -> timedelta | None:
         return None
 
 
+# Variables of the engine's libraries that name the interface of the link.
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES")
-"""Variables of the engine's libraries that name the interface of the link."""
 
 
 def link(subject: DoctorContext, plan: Plan) -> Iterator[Check]:

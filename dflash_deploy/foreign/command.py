@@ -17,22 +17,21 @@ from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand
 from dflash_deploy.intake.parse import Invalid, parse_json
 
 FLAG = re.compile(r"-{1,2}[A-Za-z]")
-_PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")
-"""JSON as vLLM took it before 0.9: image=4,video=0."""
+_PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")  # JSON as vLLM took it before 0.9: image=4,video=0
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _SHORT = {"-p": "--publish", "-v": "--volume", "-e": "--env", "-d": "--detach", "-w": "--workdir", "-u": "--user",
           "-m": "--memory", "-h": "--hostname", "-l": "--label", "-i": "--interactive", "-t": "--tty"}  # fmt: skip
 _OWN_RUN = frozenset({"run", "exec", "create"})
 _IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
+# A value of several words without quotes, as `.env` may have it and a shell does not.
 _BARE = re.compile(r"[^'\"#$]*\s[^'\"#$]*$")
-"""A value of several words without quotes, as `.env` may have it and a shell does not."""
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)[^\n]*\n")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _DEEPEST = 4
 
+# Names of items: the command of a second engine, an assignment below a condition that is not decided, and the command
+# of a container that is in another file.
 SECOND, BRANCH, ELSEWHERE = "another engine", "another branch", "another file"
-"""Names of items: the command of a second engine, an assignment below a condition that is not decided, and the command
-of a container that is in another file."""
 
 
 def recipe_of_script(text: str, script: Script | None = None, line: int = 1, level: int = 0) -> ForeignRecipe | None:

@@ -15,12 +15,11 @@ from dflash_deploy.foreign.shell import Script
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.serve.engines import ENGINES
 
-MOST_CHARACTERS = 2**20
-"""Characters of a recipe."""
-
+MOST_CHARACTERS = 2**20  # characters of a recipe
 _YAML = re.compile(r"^(services|apiVersion|kind|recipe_version|command\w*|runtime|container|defaults)\s*:", re.M)
 _HINT = "a command such as `vllm serve`, a script, a Compose file, an .env, a sparkrun recipe or a pod of Kubernetes"
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+# Keys of Compose files and pods that are options of `docker run`; all others have their name, with dashes.
 _OPTIONS = {
     "container_name": "--name",
     "network_mode": "--network",
@@ -39,7 +38,6 @@ _OPTIONS = {
     "imagePullPolicy": "--restart",
     **dict.fromkeys(_PROBES, "--healthcheck"),
 }
-"""Keys of Compose files and pods that are options of `docker run`; all others have their name, with dashes."""
 
 
 def read_recipe(text: str) -> ForeignRecipe:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from dflash_deploy.errors import BadInput
 
+# An argument of the engine, an environment variable, an option of the container, or another command of the script.
 ItemKind = Literal["argument", "variable", "container", "command"]
-"""An argument of the engine, an environment variable, an option of the container, or another command of the script."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
+# `kept`: passed on unchanged, in EXTRA_ARGS or as a variable. `unknown`: refused, or without a value.
 Fate = Literal["mapped", "renamed", "superseded", "unknown", "dangerous", "kept", "not-ours"]
-"""`kept`: passed on unchanged, in EXTRA_ARGS or as a variable. `unknown`: refused, or without a value."""
 
 FATES: Mapping[Fate, str] = {
     "mapped": "taken over as a setting",
@@ -38,8 +38,8 @@ FATES: Mapping[Fate, str] = {
     "not-ours": "no counterpart here",
 }
 
+# Names of what holds a secret. Numbers of tokens are settings.
 _SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
-"""Names of what holds a secret. Numbers of tokens are settings."""
 
 _IN_OTHER_WORDS = "the same in other words"
 _EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - what is not taken over

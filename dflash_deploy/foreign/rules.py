@@ -71,6 +71,7 @@ class ContainerRules(Entry):
         return next((why for pattern, why in self.commands.items() if re.search(pattern, text)), "")
 
 
+# Names that sparkrun has for arguments of every engine, and the settings that have them.
 SPARKRUN: Mapping[str, FieldOfSettings[Any]] = {
     "host": Settings.dflash_bind,
     "port": Settings.dflash_port,
@@ -80,7 +81,6 @@ SPARKRUN: Mapping[str, FieldOfSettings[Any]] = {
     "gpu_memory_utilization": Settings.gpu_memory_utilization,
     "tensor_parallel": Settings.tensor_parallel_size,
 }
-"""Names that sparkrun has for arguments of every engine, and the settings that have them."""
 
 
 @cache

@@ -22,8 +22,7 @@ _EXPORTS = frozenset({"export", "declare", "readonly", "local", "typeset"})
 _LONGEST_EXPANSION = 1 << 16
 _DEEPEST = 20
 
-Values = tuple[tuple[str, str], ...]
-"""The words of a variable, each with what of it is not set."""
+Values = tuple[tuple[str, str], ...]  # the words of a variable, each with what of it is not set
 
 
 @dataclass(frozen=True)

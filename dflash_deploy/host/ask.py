@@ -21,8 +21,8 @@ from dflash_deploy.errors import EngineMissing, FileRefused
 from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
 
+# Seconds for a killed command to exit. A command that waits for a hung driver inside the kernel never exits.
 LAST_WAIT = 1.0
-"""Seconds for a killed command to exit. A command that waits for a hung driver inside the kernel never exits."""
 
 log = logging.getLogger("dflash_deploy")
 
@@ -87,27 +87,22 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.returncode = -signal.SIGKILL
 
 
-DOCKER_TIMEOUT = 10.0
-"""Seconds for Docker to respond. A hung Docker is treated as missing."""
-
+DOCKER_TIMEOUT = 10.0  # seconds for Docker to respond. A hung Docker is treated as missing.
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 INSTALL = "https://docs.docker.com/engine/install/"
-LONGEST_WORDS = 200
-"""Characters of what Docker says that are shown."""
+LONGEST_WORDS = 200  # characters of what Docker says that are shown
+LARGEST_CDI = 16 * MIB  # bytes of a CDI specification
 
-LARGEST_CDI = 16 * MIB
-"""Bytes of a CDI specification."""
-
+# How Docker Desktop, a rootless Docker and the snap start, by a part of the socket or of the command.
 _STARTS = {
     "/.docker/desktop/": "systemctl --user start docker-desktop",
     "/run/user/": "systemctl --user start docker",
     "/snap/": "sudo snap start docker",
 }
-"""How Docker Desktop, a rootless Docker and the snap start, by a part of the socket or of the command."""
 
 NVIDIA_DEVICE = "nvidia.com/gpu"
+# With this program on its PATH, Docker supports `--gpus` even if the NVIDIA runtime is not registered.
 HOOK = "nvidia-container-runtime-hook"
-"""With this program on its PATH, Docker supports `--gpus` even if the NVIDIA runtime is not registered."""
 
 GpuAccess = Literal["runtime", "cdi", ""]
 

@@ -19,15 +19,15 @@ from pathlib import Path
 from dflash_deploy.host.ask import CommandOutput, ask, container_names
 
 NAME = "nvidia-smi"
+# The path of nvidia-smi under WSL. One that a distribution installed, found first on the PATH, sees no GPU there.
 WSL = Path("/usr/lib/wsl/lib/nvidia-smi")
-"""The path of nvidia-smi under WSL. One that a distribution installed, found first on the PATH, sees no GPU there."""
 
+# Seconds for nvidia-smi. It initialises the driver, which takes a few seconds; a hung driver never responds.
 TIMEOUT = 20.0
-"""Seconds for nvidia-smi. It initialises the driver, which takes a few seconds; a hung driver never responds."""
 
 _UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
+# nvidia-smi 610 and newer call driver_version deprecated; CUDA 14 removes it.
 _SUCCESSORS = {"driver_version": "kmd_version"}
-"""nvidia-smi 610 and newer call driver_version deprecated; CUDA 14 removes it."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,12 @@ def _problem(answer: CommandOutput, rows: tuple[Mapping[str, str], ...], timeout
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
+# The variables that name an engine's GPUs, by the numbers of nvidia-smi.
 VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
-"""The variables that name an engine's GPUs, by the numbers of nvidia-smi."""
 
+# The lines of `nvidia-smi -L`: a GPU, and a slice of it with the GB of its memory in its name (NVIDIA MIG User Guide,
+# "MIG Device Names"; tests/support/recorded/nvidia-smi).
 _LISTED = re.compile(r"^GPU (\d+):|^\s+MIG (\S*?(\d+)gb\S*)\s+Device\s+\d+: \(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
-"""The lines of `nvidia-smi -L`: a GPU, and a slice of it with the GB of its memory in its name (NVIDIA MIG User Guide,
-"MIG Device Names"; tests/support/recorded/nvidia-smi)."""
 
 
 @dataclass(frozen=True)
@@ -231,8 +231,8 @@ def _says(file: Path, start: str) -> bool:
 
 PROCESS_FIELDS = ("pid", "used_memory", "process_name")
 
+# The id of a container in /proc/PID/cgroup: `/docker/ID` with the driver cgroupfs, `docker-ID.scope` with systemd.
 _CONTAINER = re.compile(r"(?:docker|containerd|libpod|cri-containerd)[-/]([0-9a-f]{64})")
-"""The id of a container in /proc/PID/cgroup: `/docker/ID` with the driver cgroupfs, `docker-ID.scope` with systemd."""
 
 
 @dataclass(frozen=True)

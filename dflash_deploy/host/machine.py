@@ -112,9 +112,7 @@ def bytes_under(directory: Path) -> int:
     return sum(sizes.values())
 
 
-TIMEOUT = 5.0
-"""Seconds for `dmesg`."""
-
+TIMEOUT = 5.0  # seconds for `dmesg`
 _STAMP = re.compile(r"\[ *(\d+\.\d+)\] ?")
 
 

@@ -19,18 +19,17 @@ from dflash_deploy.intake.parse import Invalid, parse_json
 
 SYS = Path("/sys/class")
 
+# Files and directories of /sys/class that `links_of` takes.
 PATTERNS = (
     "net/*/speed",
     "infiniband/*/device/net/*",
     "infiniband/*/ports/*/gids/*",
     "infiniband/*/ports/*/gid_attrs/types/*",
 )
-"""Files and directories of /sys/class that `links_of` takes."""
 
 MOST_FILES = 4000
 
-PEER_TIMEOUT = 5.0
-"""Seconds for an answer of another host."""
+PEER_TIMEOUT = 5.0  # seconds for an answer of another host
 
 
 def read_links() -> tuple[Link, ...]:
@@ -63,9 +62,7 @@ def answers(address: str, *, source: str, port: int = 22) -> bool:
     return True
 
 
-ROCE_V2 = "RoCE v2"
-"""The type of a GID that routes, as the kernel writes it."""
-
+ROCE_V2 = "RoCE v2"  # the type of a GID that routes, as the kernel writes it
 Interface = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@-]{1,15}$")]
 Device = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{0,63}$")]
 

@@ -25,16 +25,11 @@ from dflash_deploy.intake.parse import Invalid, parse_json, place_of
 T = TypeVar("T", bound=BaseModel)
 V = TypeVar("V")
 
-MOST_BYTES = 16 * MIB
-"""Bytes of an answer."""
-
-MOST_OF_LINE = MIB
-"""Bytes of one line of a stream."""
-
+MOST_BYTES = 16 * MIB  # bytes of an answer
+MOST_OF_LINE = MIB  # bytes of one line of a stream
 MOST_OF_STREAM = 256 * MIB
 
-_WINDOW = 32 + zlib.MAX_WBITS
-"""zlib and gzip, recognized by their header."""
+_WINDOW = 32 + zlib.MAX_WBITS  # zlib and gzip, recognized by their header
 
 
 class ForeignDocument(BaseModel):

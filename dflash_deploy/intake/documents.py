@@ -21,11 +21,8 @@ from dflash_deploy.intake.parse import Invalid, place_of
 
 T = TypeVar("T", bound=BaseModel)
 
-Size = Annotated[int, Field(ge=0, lt=2**63)]
-"""Bytes."""
-
-Name = Annotated[str, Field(max_length=4096)]
-"""A path, a digest, an address, a repository."""
+Size = Annotated[int, Field(ge=0, lt=2**63)]  # bytes
+Name = Annotated[str, Field(max_length=4096)]  # A path, a digest, an address, a repository
 
 
 Seconds = Annotated[float, Field(ge=0, lt=1e9)]
@@ -83,8 +80,7 @@ class JournalEvent(Document):
     text: Annotated[str, Field(max_length=4096)]
 
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in hexadecimal digits."""
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # A SHA-256 in hexadecimal digits
 
 
 class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]):
@@ -93,8 +89,7 @@ class LastStart(RootModel[Annotated[dict[Name, Seconds], Field(max_length=100)]]
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
-Value = Annotated[str, Field(max_length=32 * 1024)]
-"""The value of a setting: no longer than a line of `.env`."""
+Value = Annotated[str, Field(max_length=32 * 1024)]  # the value of a setting: no longer than a line of `.env`
 
 
 class PlannedSettings(Document):
@@ -217,8 +212,7 @@ class PartRecord(Document):
     etag: Name
 
 
-Stamp = tuple[int, int, Name | None]
-"""Size in bytes, time of the last change in nanoseconds, and digest of a file."""
+Stamp = tuple[int, int, Name | None]  # size in bytes, time of the last change in nanoseconds, and digest of a file
 
 
 class VerifiedStamps(RootModel[dict[Name, Stamp]]):
@@ -248,14 +242,11 @@ def parse_document(text: bytes | str, kind: type[T], *, limit: int = MIB) -> T:
 
 V = TypeVar("V")
 
-Report = Callable[[str], None]
-"""Takes one line about a damaged file."""
+Report = Callable[[str], None]  # takes one line about a damaged file
+DAMAGED = ".damaged"  # suffix of a damaged file that was set aside
 
-DAMAGED = ".damaged"
-"""Suffix of a damaged file that was set aside."""
-
+# Reports to the package's log, which Python writes to standard error unless a program configures it.
 log_damage: Report = logging.getLogger("dflash_deploy").warning
-"""Reports to the package's log, which Python writes to standard error unless a program configures it."""
 
 
 def read_state(path: Path, kind: type[T], *, report: Report = log_damage, limit: int = MIB) -> T | None:

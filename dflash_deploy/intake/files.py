@@ -21,11 +21,8 @@ from dflash_deploy.errors import FileDenied, FileInvalid, FileMissing, FileRefus
 
 MIB = 2**20
 
-PATIENCE = 120
-"""Seconds until the first bytes of a pipe: the command that writes it may ask for a password."""
-
-LONGEST_NAME = 200
-"""Characters of a path that an error shows."""
+PATIENCE = 120  # seconds until the first bytes of a pipe: the command that writes it may ask for a password
+LONGEST_NAME = 200  # characters of a path that an error shows
 
 _KINDS: Mapping[int, str] = {
     stat.S_IFDIR: "a directory",
@@ -191,18 +188,16 @@ def _check_kind(path: Path, status: os.stat_result, kinds: Collection[int] = (st
         raise FileInvalid(f"{shown(path)} is {kind}, not a file", hint="name a regular file, or put one in its place")
 
 
-MOST = 1 << 20
-"""Bytes that are unpacked at once: a small file may unpack to any size."""
-
+MOST = 1 << 20  # bytes that are unpacked at once: a small file may unpack to any size
 _GZIP = b"\x1f\x8b\x08"
 
+# How files of other formats begin (the magic numbers in their specifications), and what unpacks them.
 _OTHERS: Mapping[bytes, tuple[str, str]] = {
     b"PK\x03\x04": ("a zip archive", "unzip -p"),
     b"\xfd7zXZ\x00": ("compressed with xz", "xz -dc"),
     b"BZh": ("compressed with bzip2", "bzip2 -dc"),
     b"\x28\xb5\x2f\xfd": ("compressed with zstd", "zstd -dc"),
 }
-"""How files of other formats begin (the magic numbers in their specifications), and what unpacks them."""
 
 
 def unpacked(path: Path, blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -241,9 +236,7 @@ def _member() -> zlib._Decompress:
 
 BLOCK = 1 << 20
 
-LONGEST = 1 << 16
-"""Characters of a line that are kept; a binary file may have no line break at all."""
-
+LONGEST = 1 << 16  # characters of a line that are kept; a binary file may have no line break at all
 STDIN = Path("-")
 
 

@@ -16,11 +16,8 @@ from pydantic_core import from_json
 
 from dflash_deploy.intake.files import MIB
 
-LONGEST_KEY = 80
-"""Characters of a key that a message shows."""
-
-LONGEST_PLACE = 200
-"""Characters of a place that a message shows."""
+LONGEST_KEY = 80  # characters of a key that a message shows
+LONGEST_PLACE = 200  # characters of a place that a message shows
 
 
 class Invalid(ValueError):
@@ -43,12 +40,10 @@ def place_of(keys: Iterable[object]) -> str:
 
 
 MOST_BYTES = 16 * MIB
+# Values of a text, counted as commas and brackets. A list of empty lists needs 30 times the memory of its text.
 MOST_VALUES = 1_000_000
-"""Values of a text, counted as commas and brackets. A list of empty lists needs 30 times the memory of its text."""
 
-LARGEST = 2**64
-"""Integers are smaller: every number that a file states, such as a size or a seed, fits into 64 bits."""
-
+LARGEST = 2**64  # integers are smaller: every number that a file states, such as a size or a seed, fits into 64 bits
 _MAYBE_LARGE = re.compile(rb"[0-9]{19}|[0-9][eE]\+?[0-9]{2}")
 
 
@@ -96,18 +91,15 @@ def _check_numbers(value: object) -> None:
 
 MOST_YAML_BYTES = MIB
 MOST_LEVELS = 50
-MOST_YAML_VALUES = 100_000
-"""Values of one text after all aliases are expanded."""
-
+MOST_YAML_VALUES = 100_000  # values of one text after all aliases are expanded
 LARGEST_YAML = 2**64
 
+# libyaml's problem at 1,000 levels, since 0.2.6. Up to 1,024 characters ahead it looks for the colon of a key, and so
+# may raise this before the events of the first 50 levels are seen.
 _TOO_DEEP = "exceeded maximum nesting depth"
-"""libyaml's problem at 1,000 levels, since 0.2.6. Up to 1,024 characters ahead it looks for the colon of a key, and so
-may raise this before the events of the first 50 levels are seen.
-"""
 
+# libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command.
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's loader, which is in PyYAML's wheels. The pure Python loader adds half a second to every command."""
 
 
 class _Mark(Protocol):

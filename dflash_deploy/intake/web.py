@@ -13,13 +13,10 @@ from dflash_deploy.intake.answers import Answer, fetch_answer, new_client
 from dflash_deploy.intake.files import MIB
 from dflash_deploy.intake.parse import Invalid, printable
 
-SECONDS = 30
-"""Until the whole text is there, for each redirect."""
-
+SECONDS = 30  # until the whole text is there, for each redirect
 MOST_REDIRECTS = 5
 
-Resolve = Callable[[str], Iterable[str]]
-"""The addresses of a host name."""
+Resolve = Callable[[str], Iterable[str]]  # the addresses of a host name
 
 
 def addresses_of(host: str) -> tuple[str, ...]:

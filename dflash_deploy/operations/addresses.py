@@ -11,11 +11,10 @@ from dflash_deploy.intake.files import read_argument, shown
 from dflash_deploy.redact import Secret
 from dflash_deploy.serve.field import is_host
 
+# The hint if an endpoint without a deployment does not answer as expected.
 CHECK_URL = "check the URL, without /v1, and that --key-file holds its API key"
-"""The hint if an endpoint without a deployment does not answer as expected."""
 
-LARGEST_KEY_FILE = 4096
-"""Bytes of a file with an API key."""
+LARGEST_KEY_FILE = 4096  # bytes of a file with an API key
 
 
 def address_of(url: str) -> str:

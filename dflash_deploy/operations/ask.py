@@ -26,17 +26,10 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor
 from dflash_deploy.startup.published import whole_endpoint
 
-LARGEST_IMAGE = 20 * MIB
-"""Bytes of one picture."""
-
-LARGEST_FILE = 4 * MIB
-"""Bytes of one file, and of a question from standard input: more than any context holds."""
-
-STDIN = "-"
-"""In place of a file: standard input."""
-
-_SENT_AS_IT_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}
-"""What every engine reads. Other pictures are sent as PNG."""
+LARGEST_IMAGE = 20 * MIB  # bytes of one picture
+LARGEST_FILE = 4 * MIB  # bytes of one file, and of a question from standard input: more than any context holds
+STDIN = "-"  # in place of a file: standard input
+_SENT_AS_IT_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}  # what every engine reads. Other pictures are sent as PNG.
 
 
 @dataclass(frozen=True)

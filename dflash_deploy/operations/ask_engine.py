@@ -46,20 +46,14 @@ from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Role, read_lock
 from dflash_deploy.weights.pull import network_is_refused, requested_models
 
-LIMIT = 60.0
-"""Seconds for one answer. vLLM 0.32 on two cores takes 12 to 20, most of them for its imports."""
+LIMIT = 60.0  # seconds for one answer. vLLM 0.32 on two cores takes 12 to 20, most of them for its imports.
 
+# Bytes of output that are kept, the last ones. An answer is shorter, and is the last that an engine writes.
 MOST_OUTPUT = 1 << 20
-"""Bytes of output that are kept, the last ones. An answer is shorter, and is the last that an engine writes."""
 
-MOST_LINES, LONGEST_LINE = 200, 1 << 16
-"""The same of a container: lines, and characters of each."""
-
-BEAT = 0.2
-"""Seconds between two checks of whether the process has ended."""
-
-QUESTION = "dflash_deploy.serve.ask"
-"""The module that asks, on this machine and in an image."""
+MOST_LINES, LONGEST_LINE = 200, 1 << 16  # the same of a container: lines, and characters of each
+BEAT = 0.2  # seconds between two checks of whether the process has ended
+QUESTION = "dflash_deploy.serve.ask"  # the module that asks, on this machine and in an image
 
 
 @dataclass(frozen=True)
@@ -165,11 +159,10 @@ def _ask_container(plan: Plan, target: Path, drafter: Path, seconds: float) -> H
     return Heard(done.status if done.in_time else None, "\n".join(lines))
 
 
-DETAIL_LINES = 20
-"""Last lines of an engine that gave no answer."""
+DETAIL_LINES = 20  # last lines of an engine that gave no answer
 
+# The file in `.dflash/` with the digest of the last question that the engine answered without an objection.
 NAME = "asked"
-"""The file in `.dflash/` with the digest of the last question that the engine answered without an objection."""
 
 ACCEPTED: Final = "accepts"
 REFUSED: Final = "refuses"

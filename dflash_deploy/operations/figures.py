@@ -12,6 +12,7 @@ from dflash_deploy.serve.settings import Settings
 
 LARGEST_FIGURES = 16 * MIB
 
+# Settings that a figure means little without.
 DESCRIBING = (
     *SIZES,
     Settings.data_parallel_size,
@@ -24,10 +25,9 @@ DESCRIBING = (
     Settings.enforce_eager,
     Settings.extra_args,
 )
-"""Settings that a figure means little without."""
 
+# In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding.
 LAST_FIGURES, LAST_BASELINE = "bench.json", "bench-baseline.json"
-"""In `.dflash/`: the figures of the last run, and of the last one that measured without speculative decoding."""
 
 
 def keep_figures(deployment: Deployment, text: str, *, baseline: bool) -> None:

@@ -22,8 +22,8 @@ from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
 from dflash_deploy.serve.settings import Settings
 
+# Gives the choice with an entry for a model that the catalog does not have: `operations.described.with_models`.
 Find = Callable[[Choice], Choice]
-"""Gives the choice with an entry for a model that the catalog does not have: `operations.described.with_models`."""
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from dflash_deploy.startup.progress import ShowProgress
 
 
-PROBE_TIMEOUT = 30.0
-"""Seconds for one short answer of a ready engine."""
+PROBE_TIMEOUT = 30.0  # seconds for one short answer of a ready engine
 
 
 @dataclass(frozen=True)
@@ -235,8 +234,8 @@ def _rotated(old: Deployment, patience: float, reporter: Reporter) -> Rotation:
         return rotate_running(old, plan, lambda of: runtime_for(of, plan), patience=patience, show=show)
 
 
+# Seconds until a running gateway must have read a changed key: it checks the file with each request.
 PROOF_WITHIN = 10.0
-"""Seconds until a running gateway must have read a changed key: it checks the file with each request."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from dflash_deploy.redact import redact_by_shape
 from dflash_deploy.runtime.protocol import LogPage, ReadLog
 from dflash_deploy.runtime.select import door_of, runtime_for
 
-POLL = 0.5
-"""Seconds between two reads of a log that is followed."""
+POLL = 0.5  # seconds between two reads of a log that is followed
 
 
 def log(directory: Path, *, tail: int | None = None, follow: bool = False) -> Iterator[str]:

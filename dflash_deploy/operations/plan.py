@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from dflash_deploy.serve.settings import RuntimeName
 
 
-DEFAULTS = Choice()
-"""Leaves every decision to the plan."""
+DEFAULTS = Choice()  # leaves every decision to the plan
 
 
 @dataclass(frozen=True)
@@ -257,8 +256,7 @@ def render(directory: Path) -> Rendered:
         return Rendered(deployment.compose_file, write(deployment, made), made)
 
 
-NEARBY = 100
-"""Ports after the planned one that are tried."""
+NEARBY = 100  # ports after the planned one that are tried
 
 
 @dataclass(frozen=True)

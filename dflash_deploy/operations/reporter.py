@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from dflash_deploy.startup.progress import ShowProgress
 
 
-FETCHES = "fetching weights"
-"""The phase of a start in which weights are downloaded. `last_line` says how far it is."""
-
-Count = Callable[[int], None]
-"""Takes the number of bytes that have arrived since the last call; any thread may call it."""
+FETCHES = "fetching weights"  # the phase of a start in which weights are downloaded. `last_line` says how far it is.
+Count = Callable[[int], None]  # takes the number of bytes that have arrived since the last call; any thread may call it
 
 
 class Reporter(Protocol):

@@ -20,8 +20,8 @@ from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of
 from dflash_deploy.startup.restore import ended_by_interrupts
 
+# Seconds that requests in progress get before the engine is stopped, which breaks off those that are left.
 FINISH = 45.0
-"""Seconds that requests in progress get before the engine is stopped, which breaks off those that are left."""
 
 
 def run(

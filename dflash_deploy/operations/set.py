@@ -22,11 +22,11 @@ from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
+# Settings from which the plan derives the defaults of the others.
 IDENTITY = tuple(
     field.name
     for field in (Settings.dflash_profile, Settings.dflash_pair, Settings.dflash_engine, Settings.dflash_runtime)
 )
-"""Settings from which the plan derives the defaults of the others."""
 
 
 @dataclass(frozen=True)

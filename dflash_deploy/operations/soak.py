@@ -37,8 +37,8 @@ DRIFT = 1.5  # how many times slower the answers of the last third may be
 MIB = 2**20
 
 Memory = Sequence[tuple[float, int]]
+# Seconds since the start, with the bytes of the engine's memory; or with the turn and answer of a request.
 Requests = Sequence[tuple[float, int, TimedCompletion]]
-"""Seconds since the start, with the bytes of the engine's memory; or with the turn and answer of a request."""
 
 
 def soak(directory: Path, minutes: float, *, reporter: Reporter = SILENT) -> Tested:

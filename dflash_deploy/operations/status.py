@@ -40,12 +40,8 @@ if TYPE_CHECKING:
     from dflash_deploy.plan.result import Plan
 
 
-PROBE_TIMEOUT = 30.0
-"""Seconds for one generation; an engine that hangs answers /health and nothing else."""
-
-STOPPED = frozenset({0, 143, -15})
-"""Exit codes of an engine that was asked to stop: its own, and those of SIGTERM."""
-
+PROBE_TIMEOUT = 30.0  # seconds for one generation; an engine that hangs answers /health and nothing else
+STOPPED = frozenset({0, 143, -15})  # exit codes of an engine that was asked to stop: its own, and those of SIGTERM
 _UP = "`dflash-deploy up` starts it again"
 _RESTART = "`dflash-deploy restart` ends it and starts it again"
 _OTHER = "the running engine has another key or another name than .env: `dflash-deploy restart` gives it those of .env"
@@ -260,8 +256,7 @@ def _acceptance(endpoint: Endpoint) -> float | None:
         return None
 
 
-METRICS_TIMEOUT = 5.0
-"""Seconds for /metrics; after that the engine counts as not responding."""
+METRICS_TIMEOUT = 5.0  # seconds for /metrics; after that the engine counts as not responding
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,8 @@ from dflash_deploy.startup.engine import endpoint_of, log_reader_for
 from dflash_deploy.startup.published import published_of, whole_endpoint, whole_url
 from dflash_deploy.startup.start import hints_from
 
-AT_DOOR = frozenset({"live", "models", "auth", "stream"})
-"""Checks of `test` that are repeated through the door."""
-
-DOOR = "door"
-"""The name of all checks through the door, for `only`."""
-
+AT_DOOR = frozenset({"live", "models", "auth", "stream"})  # checks of `test` that are repeated through the door
+DOOR = "door"  # the name of all checks through the door, for `only`
 LOSSLESS = "lossless"
 _BY_WORKLOAD = "acceptance_length of "
 

@@ -39,8 +39,8 @@ from dflash_deploy.tuning import choose as decide
 from dflash_deploy.tuning.choose import OFF, Model, Option, Verdict, fixed, title_of
 
 MOST_CONCURRENT = 16  # if MAX_NUM_SEQS is left to the engine
+# A title, the settings that change, and draft tokens: `None` if they follow a schedule.
 Step = tuple[str, Mapping[str, str], int | None]
-"""A title, the settings that change, and draft tokens: `None` if they follow a schedule."""
 
 _BY_HAND = f"compare by hand: another {Settings.dflash_num_spec_tokens} in .env, `up`, `bench --baseline`"
 

@@ -36,6 +36,7 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP, OFF
 from dflash_deploy.startup import PATIENCE
 
+# Settings that belong to a model: the user's own are not kept for another one.
 OF_A_MODEL = frozenset(
     field.name
     for field in (
@@ -53,12 +54,9 @@ OF_A_MODEL = frozenset(
         Settings.enable_thinking,
     )
 )
-"""Settings that belong to a model: the user's own are not kept for another one."""
 
 PAIR, ENGINE = Settings.dflash_pair.name, Settings.dflash_engine.name
-PLACE = (Settings.dflash_profile.name, Settings.dflash_runtime.name)
-"""Settings that every upgrade keeps."""
-
+PLACE = (Settings.dflash_profile.name, Settings.dflash_runtime.name)  # settings that every upgrade keeps
 BASE, IMAGE = Settings.dflash_base_image.name, Settings.dflash_image.name
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
 
+# Bytes of one element by the start of the type's name; block formats with their scales. Other types have two.
 _KV_BYTES = {
     "fp8": 1.0,
     "int8": 1.0,
@@ -31,7 +32,6 @@ _KV_BYTES = {
     "turbo3": 0.4375,
     "turbo4": 0.5625,
 }
-"""Bytes of one element by the start of the type's name; block formats with their scales. Other types have two."""
 
 
 @dataclass(frozen=True)

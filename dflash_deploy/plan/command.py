@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dflash_deploy.serve.field import Field
 
 CONTAINER_TARGET = "/models/target"
+# Directories on which compose/base.yaml and compose/drafter.yaml mount the weights.
 CONTAINER_DRAFTER = "/models/drafter"
-"""Directories on which compose/base.yaml and compose/drafter.yaml mount the weights."""
 
 
 def drafter_directory(settings: Settings) -> str:
@@ -34,8 +34,8 @@ def is_directory(drafter: str) -> bool:
     return drafter.startswith(("/", "~", "."))
 
 
+# Settings that the engine does not get. A new domain restarts none.
 NOT_PASSED_ON = {*SECRET_NAMES, Settings.dflash_domain.name}
-"""Settings that the engine does not get. A new domain restarts none."""
 
 
 def engine_environment(plan: Plan) -> dict[str, str]:

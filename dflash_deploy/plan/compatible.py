@@ -12,17 +12,12 @@ from dflash_deploy.catalog.models import Drafter, ModelPair
 from dflash_deploy.catalog.releases import Backend, EngineRelease
 from dflash_deploy.serve.settings import Settings
 
+# Types of KV cache of 16 bits; an empty one leaves the choice to the engine.
 KV_OF_16_BITS = frozenset({"", "auto", "float16", "bfloat16", "bf16", "f16"})
-"""Types of KV cache of 16 bits; an empty one leaves the choice to the engine."""
 
-KV_FP8 = frozenset({"fp8", "fp8_e4m3"})
-"""Names of one type: FP8 with four bits of exponent."""
-
-_LONG = {"latent": "latent attention (MLA)"}
-"""Traits of an attention in words, if their names are not."""
-
-NO_GPU = "0.0"
-"""The compute capability of a machine without a GPU."""
+KV_FP8 = frozenset({"fp8", "fp8_e4m3"})  # names of one type: FP8 with four bits of exponent
+_LONG = {"latent": "latent attention (MLA)"}  # traits of an attention in words, if their names are not
+NO_GPU = "0.0"  # the compute capability of a machine without a GPU
 
 
 @lru_cache(maxsize=256)

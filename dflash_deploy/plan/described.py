@@ -21,11 +21,12 @@ from dflash_deploy.plan.model_metadata import LARGEST, ModelMetadata, metadata_o
 
 Node = Mapping[str, object]
 
+# Architectures of draft models.
 DRAFTERS = frozenset({"DFlashDraftModel", "DFlash2DraftModel", "dflash", "dflash-draft"})
-"""Architectures of draft models."""
 
 LATENT = ("kv_lora_rank", "qk_rope_head_dim")
 
+# The kinds of layers whose memory is known, by their names in LAYER_LISTS. Layers `moe` and `mlp` keep nothing.
 LAYER_KINDS = {
     **dict.fromkeys(("full_attention", "attention", "deepseek_sparse_attention", "*", "0"), "full"),
     **dict.fromkeys(("sliding_attention", "chunked_attention", "1"), "sliding"),
@@ -34,30 +35,29 @@ LAYER_KINDS = {
     **dict.fromkeys(("moe", "E"), "moe"),
     **dict.fromkeys(("mlp", "-"), "mlp"),
 }
-"""The kinds of layers whose memory is known, by their names in LAYER_LISTS. Layers `moe` and `mlp` keep nothing."""
 
+# Keys with the kind of each layer: of transformers, of Nemotron-H (two forms) and of MiMo.
 LAYER_LISTS = ("layer_types", "layers_block_type", "hybrid_override_pattern", "hybrid_layer_pattern")
-"""Keys with the kind of each layer: of transformers, of Nemotron-H (two forms) and of MiMo."""
 
+# Keys of layers whose memory is not known, unless a list has their kinds.
 NOT_COUNTED = ("compress_ratios", "block_configs", "linear_attn_config", "attn_layer_period", "mamba_d_state")
-"""Keys of layers whose memory is not known, unless a list has their kinds."""
 
 WIDE = ("dense_intermediate_size", "intermediate_size_mlp", "intermediate_size")
 SHARED = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "shared_intermediate_size")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+# Names that families have for the width of a dense layer and of shared experts, and for the numbers of experts.
 USED = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "top_k_experts", "moe_k")
-"""Names that families have for the width of a dense layer and of shared experts, and for the numbers of experts."""
 
+# Values that published config.json files leave out, as in transformers' classes.
 DEFAULTS: Mapping[str, Node] = {
     "gemma3": {
         "vocab_size": 262208, "max_position_embeddings": 131072, "num_attention_heads": 8, "num_key_value_heads": 4,
         "head_dim": 256, "sliding_window_pattern": 6,
     }
 }  # fmt: skip
-"""Values that published config.json files leave out, as in transformers' classes."""
 
+# The draft model of a target that has none: its numbers are never used.
 NO_DRAFTER = {"path": "/", "bytes": 1, "absent": True, "block_size": 2, "layers": 1}
-"""The draft model of a target that has none: its numbers are never used."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ def _thinking(dialect: Dialect, template: str) -> str:
     return "on" if re.search(r"\b(enable_thinking|thinking)\b", template) else "always"
 
 
+# The catalog's names for `quant_method` of config.json, followed by ModelOpt's `quant_algo` or the `format`.
 METHODS: Mapping[str, Quantisation] = {
     "fp8": "fp8",
     "fbgemm_fp8": "fp8",
@@ -167,7 +168,6 @@ METHODS: Mapping[str, Quantisation] = {
     "compressed-tensors pack-quantized": "int4-compressed-tensors",
     "compressed-tensors int-quantized": "int8-compressed-tensors",
 }
-"""The catalog's names for `quant_method` of config.json, followed by ModelOpt's `quant_algo` or the `format`."""
 
 
 def quantisation_of(model: FoundModel) -> Quantisation:

@@ -17,22 +17,16 @@ from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
 
+# Hidden states per token of a step: in the widest layer, split over the GPUs; outside of it, on each of them; and
+# copies of the drafter's input, which has one for each target layer that the drafter reads.
+#
+# vllm-project/vllm#50722 logs 5.66 GiB of peak activation for 40,000 tokens of a 35B-A3B on four GPUs, and 1.47 GiB
+# for graphs and other memory; these factors give 5.6 and 1.5.
 IN_LAYER, IN_MODEL, COPIES_FOR_DRAFTER = 10, 10, 2
-"""Hidden states per token of a step: in the widest layer, split over the GPUs; outside of it, on each of them; and
-copies of the drafter's input, which has one for each target layer that the drafter reads.
 
-vllm-project/vllm#50722 logs 5.66 GiB of peak activation for 40,000 tokens of a 35B-A3B on four GPUs, and 1.47 GiB for
-graphs and other memory; these factors give 5.6 and 1.5.
-"""
-
-STEP = 1024
-"""Tokens by which a context is shortened."""
-
-USUAL_TARGET_LAYERS = 5
-"""Target layers that a drafter reads if the catalog does not have them."""
-
-LEAST_CONTEXT = 2048
-"""Tokens of a short conversation: a context below this is of no use."""
+STEP = 1024  # tokens by which a context is shortened
+USUAL_TARGET_LAYERS = 5  # target layers that a drafter reads if the catalog does not have them
+LEAST_CONTEXT = 2048  # tokens of a short conversation: a context below this is of no use
 
 
 @dataclass(frozen=True)
@@ -169,14 +163,12 @@ def reserve(pair: ModelPair, sizing: Sizing) -> Reserve:
     )
 
 
-SHORT_CONTEXT = 8192
-"""Tokens of context if many short requests are the goal, and of each sequence beside a long one."""
+SHORT_CONTEXT = 8192  # tokens of context if many short requests are the goal, and of each sequence beside a long one
 
+# The smallest share that a user of a DGX Spark publishes (hasso5703/dgx-spark-qwen38@719c17b, docs/gb10-memory.md).
+#
+# A smaller one gains nothing on a machine for one engine, and the estimate of activations may be too low for it.
 LEAST_SHARE = 0.5
-"""The smallest share that a user of a DGX Spark publishes (hasso5703/dgx-spark-qwen38@719c17b, docs/gb10-memory.md).
-
-A smaller one gains nothing on a machine for one engine, and the estimate of activations may be too low for it.
-"""
 
 
 def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:

@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-LARGEST = 2**63
-"""Numbers of a model are smaller; no file of a real model has another one."""
-
+LARGEST = 2**63  # numbers of a model are smaller; no file of a real model has another one
 Node = Mapping[str, object] | None
 
 

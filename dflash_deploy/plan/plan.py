@@ -37,6 +37,7 @@ from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP, OFF
 
+# Settings of this program: an empty one means the planned value. An empty engine setting leaves the choice to it.
 NEVER_EMPTY = frozenset(
     field.name
     for field in (
@@ -50,7 +51,6 @@ NEVER_EMPTY = frozenset(
         Settings.dflash_base_image,
     )
 )
-"""Settings of this program: an empty one means the planned value. An empty engine setting leaves the choice to it."""
 
 NO_CHECKPOINTS = Checkpoints()
 

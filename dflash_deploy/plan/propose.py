@@ -27,12 +27,12 @@ from dflash_deploy.serve.speculation import MTP
 
 MIB = 2**20
 
-MOST_PROMPT_CACHE = 8192
-"""MiB of llama.cpp's own default."""
+MOST_PROMPT_CACHE = 8192  # miB of llama.cpp's own default
 
+# The part of the machine's memory that is for prompts of earlier requests, and the size that it is a multiple of.
 PROMPT_CACHE_SHARE, PROMPT_CACHE_STEP = 16, 256 * MIB
-"""The part of the machine's memory that is for prompts of earlier requests, and the size that it is a multiple of."""
 
+# Settings that have no effect without a drafter.
 OF_THE_DRAFTER = frozenset(
     field.name
     for field in (
@@ -42,7 +42,6 @@ OF_THE_DRAFTER = frozenset(
         Settings.dflash_kv_cache_dtype,
     )
 )
-"""Settings that have no effect without a drafter."""
 
 
 @dataclass(frozen=True)

@@ -19,30 +19,22 @@ from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
 
+# Tokens of context for coding agents.
+#
+# Measured against this project's endpoint, 2026-11: the first request of Codex 0.169 has 9,347 tokens, of Qwen Code
+# 0.15 19,474, and Claude Code 2.1 asks for answers of up to 32,000 after 85 kB of instructions and tools.
 CODING_CONTEXT = 65536
-"""Tokens of context for coding agents.
 
-Measured against this project's endpoint, 2026-11: the first request of Codex 0.169 has 9,347 tokens, of Qwen Code 0.15
-19,474, and Claude Code 2.1 asks for answers of up to 32,000 after 85 kB of instructions and tools.
-"""
-
+# What llama.cpp's types of KV cache cost. Source: the tables of ggml-org/llama.cpp#7412 and #21038.
 COST_OF_CACHES = {
     "q8_0": "half the memory; the probabilities of the next token change little",
     "q4_0": "a quarter of the memory; answers after long prompts get worse",
 }
-"""What llama.cpp's types of KV cache cost. Source: the tables of ggml-org/llama.cpp#7412 and #21038."""
 
-OF_MEMORY = "memory"
-"""Origin of sizes that the memory decides."""
-
-MANY = (128, 64, 32, 16, 8, 4, 2)
-"""Numbers of sequences to choose from."""
-
-USUAL_SEQUENCES = 4
-"""Sequences that memory and speed are estimated for if max_num_seqs is left to the engine."""
-
-CPU_BLOCK, GPU_BLOCK = 128, 16
-"""Smallest tokens per block of the KV cache, of the CPU engine and on a GPU."""
+OF_MEMORY = "memory"  # origin of sizes that the memory decides
+MANY = (128, 64, 32, 16, 8, 4, 2)  # numbers of sequences to choose from
+USUAL_SEQUENCES = 4  # sequences that memory and speed are estimated for if max_num_seqs is left to the engine
+CPU_BLOCK, GPU_BLOCK = 128, 16  # smallest tokens per block of the KV cache, of the CPU engine and on a GPU
 
 
 def sizing_of(

@@ -22,44 +22,40 @@ from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape
 from dflash_deploy.plan.compatible import capability
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 
+# Share of the bandwidth that reads of weights reach; the second on unified memory.
 BANDWIDTH_REACHED, UNIFIED_REACHED = 0.93, 0.83
-"""Share of the bandwidth that reads of weights reach; the second on unified memory."""
 
+# Reached arithmetic by the type that is computed in, as a multiple of the data sheet's dense BF16 (FP32
+# accumulation).
+#
+# FP8 and FP4 tensor cores have two and four times the rate of BF16. INT4 is the rate of GeForce cards, whose kernels
+# compute in FP16. Each only on a GPU of the right capability; else BF16.
 ARITHMETIC_REACHED = {"bf16": 0.26, "fp8": 0.6, "fp4": 1.3, "int4": 1.7}
-"""Reached arithmetic by the type that is computed in, as a multiple of the data sheet's dense BF16 (FP32 accumulation).
 
-FP8 and FP4 tensor cores have two and four times the rate of BF16. INT4 is the rate of GeForce cards, whose kernels
-compute in FP16. Each only on a GPU of the right capability; else BF16.
-"""
+OVERLAP = 3.0  # exponent of the sum of reading and arithmetic: 1 is one after the other, infinity the longer of both
 
-OVERLAP = 3.0
-"""Exponent of the sum of reading and arithmetic: 1 is one after the other, infinity the longer of both."""
-
+# Seconds per step for each of the target's layers, and for each sequence.
 LAYER_OVERHEAD, SEQUENCE_OVERHEAD = 72e-6, 0.1e-3
-"""Seconds per step for each of the target's layers, and for each sequence."""
 
+# Further seconds with a drafter: for each of the target's layers, and once.
 VERIFY_OVERHEAD, DRAFT_OVERHEAD = 70e-6, 0.7e-3
-"""Further seconds with a drafter: for each of the target's layers, and once."""
 
+# Seconds of one all-reduce; except on NVLink, for each further GPU.
+#
+# That of a network is not fitted: two DGX Sparks were reported to be as fast as one.
 REDUCE_LATENCY = {"nvlink": 4.4e-6, "pcie": 61e-6, "network": 300e-6}
-"""Seconds of one all-reduce; except on NVLink, for each further GPU.
 
-That of a network is not fitted: two DGX Sparks were reported to be as fast as one.
-"""
-
+# Bytes per second of an all-reduce, from data sheets.
 REDUCE_BANDWIDTH = {"nvlink": 400e9, "pcie": 16e9, "network": 20e9}
-"""Bytes per second of an all-reduce, from data sheets."""
 
+# Half of the range around a prediction. The error is below it for eight of ten figures that were not fitted.
 SPREAD = 0.3
-"""Half of the range around a prediction. The error is below it for eight of ten figures that were not fitted."""
 
-WIDEST = 2.5
-"""The widest range, as upper through lower end. Prose can be slower than that, and repetitive code faster."""
-
+WIDEST = 2.5  # the widest range, as upper through lower end. Prose can be slower than that, and repetitive code faster.
 _GEFORCE = ("8.6", "8.9", "12.0")
 
+# Range of acceptance lengths that users of 27B targets report, from prose to code (AEON-7, noonghunna).
 UNKNOWN_LENGTHS = (2.0, 6.0)
-"""Range of acceptance lengths that users of 27B targets report, from prose to code (AEON-7, noonghunna)."""
 
 
 @dataclass(frozen=True)

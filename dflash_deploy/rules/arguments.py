@@ -13,8 +13,7 @@ from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.engines.base import extra_flags
 from dflash_deploy.serve.settings import Settings
 
-FLAG = re.compile(r"-{1,2}[a-zA-Z]")
-"""What may be an option: -1 and -0.5 are values."""
+FLAG = re.compile(r"-{1,2}[a-zA-Z]")  # what may be an option: -1 and -0.5 are values
 
 
 def argument_is_gone(plan: Plan, facts: HostFacts) -> Finding | None:

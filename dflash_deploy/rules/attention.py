@@ -9,8 +9,7 @@ from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import CHOOSE_ANOTHER, Rule, backend
 from dflash_deploy.serve.settings import Settings
 
-_LATENT = "_mla"
-"""End of the types that only backends of sparse latent attention read; those are not in the catalog."""
+_LATENT = "_mla"  # end of the types that only backends of sparse latent attention read; those are not in the catalog
 
 
 def kv_dtype_unknown(plan: Plan, facts: HostFacts) -> Finding | None:

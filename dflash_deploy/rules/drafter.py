@@ -9,9 +9,7 @@ from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
-_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
-"""Variable of vLLM's environment: 0 chooses its V1 model runner."""
-
+_RUNNER = "VLLM_USE_V2_MODEL_RUNNER"  # variable of vLLM's environment: 0 chooses its V1 model runner
 _OTHER_DRAFTER = "use upstream llama.cpp with a drafter in its format"
 
 

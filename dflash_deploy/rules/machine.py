@@ -14,8 +14,7 @@ from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import Rule
 from dflash_deploy.serve.settings import Settings
 
-LEAST_SHARE = 0.85
-"""Of the memory that a GPU is sold with: drivers report a few percent less."""
+LEAST_SHARE = 0.85  # of the memory that a GPU is sold with: drivers report a few percent less
 
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:

@@ -8,6 +8,7 @@ from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.rules.kinds import CHOOSE_ANOTHER, Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 
+# Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty.
 _QUANTIZATION_FLAGS = {
     "bf16": set[str](),
     "fp8": {"fp8", "modelopt", "compressed-tensors"},
@@ -27,7 +28,6 @@ _QUANTIZATION_FLAGS = {
     **{name: {name} for name in ("bitsandbytes", "quark", "torchao")},
     "gguf": set[str](),
 }
-"""Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty."""
 
 _NO_PREFIX_CACHING = f"set {Settings.enable_prefix_caching}=off"
 

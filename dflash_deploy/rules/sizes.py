@@ -14,9 +14,7 @@ from dflash_deploy.rules.kinds import Rule, reads_checkpoints
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import PROMPT_TOKENS
 
-HANGS_UNIFIED = 65536
-"""max_num_batched_tokens of the first published recipe for a DGX Spark."""
-
+HANGS_UNIFIED = 65536  # max_num_batched_tokens of the first published recipe for a DGX Spark
 SAFE_UNIFIED = 32768
 
 

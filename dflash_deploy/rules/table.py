@@ -35,8 +35,8 @@ RULES: tuple[Rule, ...] = (
     *endpoint.RULES,
 )
 
+# Rules that read config.json or a GGUF header of target and drafter, which `pull` fetches before the weights.
 CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if is_about_checkpoints(rule))
-"""Rules that read config.json or a GGUF header of target and drafter, which `pull` fetches before the weights."""
 
 
 def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterator[Finding]:
@@ -56,8 +56,8 @@ def plan_deployment(
     return replace(plan, findings=tuple(judge(plan, facts)))
 
 
+# Findings about this machine or this request, which say nothing about the profile.
 ABOUT_THIS_MACHINE = frozenset({"no-image-for-processor", "driver-too-old", "master-address-missing"})
-"""Findings about this machine or this request, which say nothing about the profile."""
 
 
 @dataclass(frozen=True)

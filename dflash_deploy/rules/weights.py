@@ -16,14 +16,12 @@ from dflash_deploy.serve.engines.vllm import TEXT_ONLY
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 
-PROJECTOR = "clip"
-"""`general.architecture` of a vision projector (llama.cpp b11549, tools/mtmd/clip.cpp)."""
+PROJECTOR = "clip"  # `general.architecture` of a vision projector (llama.cpp b11549, tools/mtmd/clip.cpp)
 
+# Flags with which an engine serves only the language model of one with vision.
 WITHOUT_VISION = frozenset({TEXT_ONLY, "--limit-mm-per-prompt"})
-"""Flags with which an engine serves only the language model of one with vision."""
 
-PADDING = 1024
-"""Tokens by which vLLM lets a padded vocabulary differ from the other one (vllm-project/vllm#46435)."""
+PADDING = 1024  # tokens by which vLLM lets a padded vocabulary differ from the other one (vllm-project/vllm#46435)
 
 
 def weights_of_another_model(plan: Plan, facts: HostFacts) -> Finding | None:

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("dflash_deploy")
 
 
-STOP_GRACE = 45
-"""Seconds a container gets to stop before it is killed; the same as in compose/base.yaml."""
-
+STOP_GRACE = 45  # seconds a container gets to stop before it is killed; the same as in compose/base.yaml
 _NAMES_A_FILE = frozenset({"COMPOSE_FILE", "COMPOSE_ENV_FILES", "COMPOSE_PROJECT_NAME"})
 
 

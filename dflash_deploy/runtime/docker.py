@@ -49,8 +49,7 @@ def docker_client() -> docker.DockerClient:
 
 
 _BLOCK = 64 * 1024
-_HEADER = 8
-"""Bytes before each frame: the stream, three zeros, and the frame's size (Docker's API, ContainerAttach)."""
+_HEADER = 8  # bytes before each frame: the stream, three zeros, and the frame's size (Docker's API, ContainerAttach)
 
 
 def read_container_log(api: docker.APIClient, identity: str, *, since: int | None, tty: bool) -> bytes:
@@ -90,8 +89,7 @@ def frames_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
             at += len(part)
 
 
-LONGEST_LINE = 1 << 16
-"""Bytes of a line; what is longer counts as several."""
+LONGEST_LINE = 1 << 16  # bytes of a line; what is longer counts as several
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,9 @@ from dflash_deploy.errors import FileInvalid, FileMissing, FileRefused
 from dflash_deploy.intake.files import MIB, open_file, reading
 from dflash_deploy.runtime.protocol import LogPage, last_state
 
-PART = 32 * MIB
-"""Bytes after which a log is continued in a new file."""
-
-EARLIER = 3
-"""Earlier parts that are kept, of this start and of those before."""
-
-_AGAIN = MIB
-"""Bytes after which it tries again to begin a part, for example on a full disk."""
-
+PART = 32 * MIB  # bytes after which a log is continued in a new file
+EARLIER = 3  # earlier parts that are kept, of this start and of those before
+_AGAIN = MIB  # bytes after which it tries again to begin a part, for example on a full disk
 _MARK = "[this continues the log of the same start, after {} bytes]\n"
 _CONTINUES = re.compile(re.escape(_MARK).replace(r"\{\}", r"(\d{1,15})").encode())
 _LONGEST_MARK = len(_MARK) + 15
@@ -192,8 +186,7 @@ def _number_of(log: Path) -> int:
 
 
 HEAD = 4 * MIB
-TAIL = 12 * MIB
-"""Bytes that one page has of a longer log: a start writes less than HEAD, and a failure is at the end."""
+TAIL = 12 * MIB  # bytes that one page has of a longer log: a start writes less than HEAD, and a failure is at the end
 
 
 def read_page(log: Path, cursor: str, redact: Callable[[str], str]) -> LogPage:

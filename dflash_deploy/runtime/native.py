@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
 
 
-STOP_GRACE = 45.0
-"""Seconds the engine gets to stop before it is killed."""
+STOP_GRACE = 45.0  # seconds the engine gets to stop before it is killed
 
 
 class NativeRuntime:

@@ -22,22 +22,17 @@ from dflash_deploy.runtime.log import read_page, shift
 from dflash_deploy.runtime.process import ProcessId
 from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
 
+# The module that is started with the state directory, the fingerprint of the settings, the address, and the command
+# that it runs; without a command it runs the engine.
 SUPERVISOR = "dflash_deploy.runtime.supervisor"
-"""The module that is started with the state directory, the fingerprint of the settings, the address, and the command
-that it runs; without a command it runs the engine."""
 
+# Files in a state directory: the supervisor that was started last, and how its process ended.
 RUN_FILE, EXIT_FILE = "run.json", "exit.json"
-"""Files in a state directory: the supervisor that was started last, and how its process ended."""
 
-LOG = "engine.log"
-"""The log in a state directory."""
-
+LOG = "engine.log"  # the log in a state directory
 _PROC = Path("/proc")
-_ARGUMENTS = 6
-"""`python -m MODULE STATE_DIRECTORY CONFIG ADDRESS`, and possibly a command."""
-
-_LONGEST_COMMAND = 64 * 1024
-"""Bytes of a command line that are read."""
+_ARGUMENTS = 6  # `python -m MODULE STATE_DIRECTORY CONFIG ADDRESS`, and possibly a command
+_LONGEST_COMMAND = 64 * 1024  # bytes of a command line that are read
 
 
 @dataclass(frozen=True)

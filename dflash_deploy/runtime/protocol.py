@@ -10,8 +10,7 @@ from dflash_deploy.serve.settings import RuntimeName
 
 Phase = Literal["absent", "running", "restarting", "exited", "paused"]
 
-Narrate = Callable[[str], None]
-"""Takes one line of progress, such as a step of an image build."""
+Narrate = Callable[[str], None]  # takes one line of progress, such as a step of an image build
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class LogPage:
     cursor: str
 
 
-ReadLog = Callable[[str], LogPage]
-"""Returns the lines of one process after a cursor."""
+ReadLog = Callable[[str], LogPage]  # returns the lines of one process after a cursor
 
 
 def last_state(line: str) -> str:

@@ -29,14 +29,13 @@ from dflash_deploy.runtime.native_process import EXIT_FILE, LOG, RUN_FILE
 from dflash_deploy.runtime.process import ProcessId, members_of_group
 from dflash_deploy.serve.secrets import read_secrets
 
-_PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent dies
 
+# Seconds that other processes of an engine have after its first one ended: to end, and to end after SIGTERM.
 LAST_WORDS, LAST_CHANCE = 5.0, 3.0
-"""Seconds that other processes of an engine have after its first one ended: to end, and to end after SIGTERM."""
 
+# Seconds that an engine has to end after SIGTERM. vLLM can miss it while it waits for its processes to start.
 STARTING, SERVING = 10.0, 40.0
-"""Seconds that an engine has to end after SIGTERM. vLLM can miss it while it waits for its processes to start."""
 
 
 def supervise(state: Path, command: list[str], serves: Callable[[], bool] = lambda: False) -> EngineEnd:

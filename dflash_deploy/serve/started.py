@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-STARTED = "DFLASH_STARTED"
-"""The variable with the time, in seconds since 1970."""
+STARTED = "DFLASH_STARTED"  # the variable with the time, in seconds since 1970
 
 
 def with_start_time(environment: Mapping[str, str]) -> dict[str, str]:

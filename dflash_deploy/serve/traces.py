@@ -9,12 +9,12 @@ from importlib import util
 from dflash_deploy.serve.field import is_host
 from dflash_deploy.serve.refusal import Refused
 
+# Variables of OpenTelemetry. The first one is read by vLLM (0.32, tracing/otel.py) and SGLang (0.5.23,
+# srt/observability/trace.py), which take gRPC without it.
 PROTOCOL, SERVICE = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_SERVICE_NAME"
-"""Variables of OpenTelemetry. The first one is read by vLLM (0.32, tracing/otel.py) and SGLang (0.5.23,
-srt/observability/trace.py), which take gRPC without it."""
 
+# Modules that both engines import for any traces. vLLM 0.32 and 0.33 require them; SGLang has them in an extra.
 EXPORTERS = ("opentelemetry.exporter.otlp.proto.grpc", "opentelemetry.exporter.otlp.proto.http")
-"""Modules that both engines import for any traces. vLLM 0.32 and 0.33 require them; SGLang has them in an extra."""
 
 PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp"
 

@@ -1,4 +1,3 @@
 """Start a deployment: preflight, start, wait for the first answer."""
 
-PATIENCE = 900.0
-"""Seconds without a sign of progress after which an engine is given up."""
+PATIENCE = 900.0  # seconds without a sign of progress after which an engine is given up

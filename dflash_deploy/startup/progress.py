@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from dflash_deploy.deployment.directory import Deployment
     from dflash_deploy.redact import Redact
 
-NAME = "last-start.json"
-"""File in `.dflash/`: seconds of each phase of the last successful start."""
-
-MOST_DIGITS = 9
-"""Digits of a counted number, such as the shards of the weights."""
+NAME = "last-start.json"  # file in `.dflash/`: seconds of each phase of the last successful start
+MOST_DIGITS = 9  # digits of a counted number, such as the shards of the weights
 
 _LINE_PREFIX = re.compile(
     r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?"  # vLLM
@@ -94,8 +91,8 @@ class StartProgress:
 
 ShowProgress = Callable[[StartProgress], None]
 
+# Opens what shows the progress of one start, for as long as that takes.
 Display = Callable[[], AbstractContextManager[ShowProgress]]
-"""Opens what shows the progress of one start, for as long as that takes."""
 
 
 @contextmanager

@@ -43,8 +43,7 @@ def whole_url(deployment: Deployment, plan: Plan) -> str:
     return url_of(plan) if published is None else published.url
 
 
-METRICS_TIMEOUT = 30.0
-"""Seconds for the counters of the engine."""
+METRICS_TIMEOUT = 30.0  # seconds for the counters of the engine
 
 
 def whole_endpoint(deployment: Deployment, plan: Plan) -> Endpoint:

@@ -116,8 +116,8 @@ def _check_port(plan: Plan, runtime: Runtime) -> None:
         )
 
 
+# Answers to a key or a model's name that the running engine does not know: its log does not tell why.
 OF_OTHER_SETTINGS = frozenset({401, 403, 404})
-"""Answers to a key or a model's name that the running engine does not know: its log does not tell why."""
 
 
 def why_refused(reader: LogReader, problem: EndpointError, log: Callable[[], Explanation]) -> Explanation:
@@ -148,15 +148,14 @@ def hints_from(reader: LogReader, lines: Callable[[], Sequence[str]]) -> Callabl
     return hint
 
 
+# Bytes of MemAvailable below which an engine that loads is stopped.
+#
+# A DGX Spark hung after 7 GiB were left (vllm-project/vllm#46307). DGX OS runs earlyoom, which ends the largest
+# process at about 8 GB (hasso5703/dgx-spark-qwen38@719c17b, docs/gb10-memory.md), and would name no cause.
 LEAST_AVAILABLE = 8 * GIB
-"""Bytes of MemAvailable below which an engine that loads is stopped.
 
-A DGX Spark hung after 7 GiB were left (vllm-project/vllm#46307). DGX OS runs earlyoom, which ends the largest process
-at about 8 GB (hasso5703/dgx-spark-qwen38@719c17b, docs/gb10-memory.md), and would name no cause.
-"""
-
+# Seconds between two readings of the memory: on a DGX Spark it is gone within seconds (vllm-project/vllm#56824).
 LOOK = 0.1
-"""Seconds between two readings of the memory: on a DGX Spark it is gone within seconds (vllm-project/vllm#56824)."""
 
 
 def is_short(available: int | None, least: int) -> bool:
@@ -222,14 +221,9 @@ class MemoryGuard:
                 return
 
 
-POLL = 0.5
-"""Seconds between two polls; a container that exits is noticed within 2 s."""
-
-KEPT_LINES = 50_000
-"""Lines of the log that are kept for a diagnosis; a start writes hundreds."""
-
-CLOCKS_DIFFER = 5.0
-"""Seconds by which the kernel's clock and this process's may differ."""
+POLL = 0.5  # seconds between two polls; a container that exits is noticed within 2 s
+KEPT_LINES = 50_000  # lines of the log that are kept for a diagnosis; a start writes hundreds
+CLOCKS_DIFFER = 5.0  # seconds by which the kernel's clock and this process's may differ
 
 UNKNOWN = (
     "the key lines of the log are above; read all of it with `dflash-deploy logs`, "
@@ -238,16 +232,16 @@ UNKNOWN = (
 
 REPORT = "the reason is not known: collect a bug report with `dflash-deploy logs --bundle`"
 
+# Generations that may end in a server error before the engine is broken; the first request may come too early.
 FAILED_ANSWERS = 3
-"""Generations that may end in a server error before the engine is broken; the first request may come too early."""
 
 
 OTHER_SETTINGS = (
     f"{Settings.served_model_name} and {Settings.vllm_api_key} in .env must match those of the running engine"
 )
 
+# The line that vLLM writes every ten seconds, even while a request hangs.
 _STATISTICS = re.compile(r"Engine \d+: Avg prompt throughput")
-"""The line that vLLM writes every ten seconds, even while a request hangs."""
 
 
 class Waiting:
@@ -401,8 +395,7 @@ def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknow
 
 WARM_UP_TOKENS = 64
 
-SETTLES = 20.0
-"""Seconds for which `start_worker` watches the engine of a rank above 0."""
+SETTLES = 20.0  # seconds for which `start_worker` watches the engine of a rank above 0
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,13 @@ from dflash_deploy.errors import SITE
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import Metrics
 
-ENOUGH_DRAFTS = 20
-"""Drafts that a window needs before its acceptance length is shown."""
+ENOUGH_DRAFTS = 20  # drafts that a window needs before its acceptance length is shown
 
+# Share of the best acceptance of this watch below which acceptance has decayed (z-lab: 33 % fell to 20 %).
 DECAYED = 0.6
-"""Share of the best acceptance of this watch below which acceptance has decayed (z-lab: 33 % fell to 20 %)."""
 
+# Samples in a row with running requests and no token after which the engine hangs. Prefill takes time too.
 SILENT_LOOKS = 3
-"""Samples in a row with running requests and no token after which the engine hangs. Prefill takes time too."""
 
 
 @dataclass(frozen=True)

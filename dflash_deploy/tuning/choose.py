@@ -14,8 +14,8 @@ from statistics import fmean, geometric_mean, linear_regression
 from dflash_deploy.bench.figures import Row
 from dflash_deploy.serve.settings import Settings
 
+# How much two measurements of one setting may differ. Smaller gains are not proposed, smaller losses are ignored.
 NOISE = 0.02
-"""How much two measurements of one setting may differ. Smaller gains are not proposed, smaller losses are ignored."""
 
 SHORTEST_STEP = 1e-6  # seconds: a noisy time to the first token must not leave a negative one
 

@@ -29,11 +29,10 @@ from dflash_deploy.weights.hub import Source
 from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, Role
 from dflash_deploy.weights.pull import RequestedModel, lock_for, network_is_refused
 
+# Metadata files of target and drafter: a few kilobytes.
 CONFIGS = frozenset({"config.json", "hf_quant_config.json", "tokenizer_config.json"})
-"""Metadata files of target and drafter: a few kilobytes."""
 
-FIRST = 1 << 20
-"""Bytes of a GGUF that are read first for its header."""
+FIRST = 1 << 20  # bytes of a GGUF that are read first for its header
 
 
 def read_hub_metadata(source: Source, wanted: Iterable[RequestedModel], lock: Lock) -> HubMetadata:
@@ -99,8 +98,7 @@ _OF_DRAFTER = frozenset({CONFIG, "hf_quant_config.json"})
 
 _SUFFIXES = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken"})
 
-LARGEST = 64 * MIB
-"""Bytes of the largest file: a tokenizer has up to 20 MiB."""
+LARGEST = 64 * MIB  # bytes of the largest file: a tokenizer has up to 20 MiB
 
 
 def lay_out(

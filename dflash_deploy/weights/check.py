@@ -20,20 +20,17 @@ from dflash_deploy.weights.gguf import MAGIC, HeaderEnds, Layout, NotGguf, read_
 from dflash_deploy.weights.lock import LockedFile, LockedModel, is_needed, is_within
 
 INDEX = "model.safetensors.index.json"
+# First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS.
 POINTER = b"version https://git-lfs"
-"""First bytes of a Git LFS pointer: a few lines in place of the weights, after a clone without Git LFS."""
 
+# Bytes of config.json and of the index. A model with 100,000 tensors has an index of 10 MiB.
 LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
-"""Bytes of config.json and of the index. A model with 100,000 tensors has an index of 10 MiB."""
 
-MOST_VALUES = 4_000_000
-"""Values of a safetensors header: ten for each tensor."""
+MOST_VALUES = 4_000_000  # values of a safetensors header: ten for each tensor
+MOST_HEADER = 100 * 2**20  # the longest header that the safetensors library reads
 
-MOST_HEADER = 100 * 2**20
-"""The longest header that the safetensors library reads."""
-
+# The name of one of several files of a model, numbered from 1.
 _PART = re.compile(r"(.*-)\d{5}-of-(0\d{4})(\.\w+)", re.ASCII)
-"""The name of one of several files of a model, numbered from 1."""
 
 
 def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = False, file: str = "") -> None:

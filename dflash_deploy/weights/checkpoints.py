@@ -19,17 +19,15 @@ from dflash_deploy.weights.check import tensor_names
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
 from dflash_deploy.weights.lock import Role
 
-LARGEST_CONFIG = 16 * MIB
-"""Bytes of config.json or tokenizer_config.json; those with the most added tokens have one."""
-
+LARGEST_CONFIG = 16 * MIB  # bytes of config.json or tokenizer_config.json; those with the most added tokens have one
 TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "tiktoken.model"})
 TEMPLATES = frozenset({"chat_template.jinja", "chat_template.json"})
+# Files of which transformers reads the processor of images from the first that is there (5.19,
+# models/auto/image_processing_auto.py).
 PROCESSORS = frozenset({"preprocessor_config.json", "processor_config.json"})
-"""Files of which transformers reads the processor of images from the first that is there (5.19,
-models/auto/image_processing_auto.py)."""
 
+# Bytes of tokenizer.json with the added tokens, which the tokenizers library writes before all others.
 LARGEST_ADDED = 4 * MIB
-"""Bytes of tokenizer.json with the added tokens, which the tokenizers library writes before all others."""
 
 _TOKEN_ID = re.compile(rb'"id"\s*:\s*([0-9]{1,9})\b')
 

@@ -23,11 +23,11 @@ from dflash_deploy.weights.checkpoints import read_config
 from dflash_deploy.weights.fetch import link_or_copy, named_write_errors
 from dflash_deploy.weights.gguf import FILE_TYPES, Header, NotGguf, read_header
 
+# `general.architecture` of the GGUF: that of upstream llama.cpp, or that of the fork.
 Dialect = Literal["dflash", "dflash-draft"]
-"""`general.architecture` of the GGUF: that of upstream llama.cpp, or that of the fork."""
 
+# Quantizations that the converter writes directly; all others are quantized from BF16.
 CONVERTED = {"F32": "f32", "F16": "f16", "BF16": "bf16", "Q8_0": "q8_0"}
-"""Quantizations that the converter writes directly; all others are quantized from BF16."""
 
 TOKENIZER_FILES = (
     "tokenizer.json",

@@ -28,16 +28,16 @@ from dflash_deploy.weights.gguf import NotGguf, read_header
 from dflash_deploy.weights.hub import Source, drafters_for, published, read_published
 from dflash_deploy.weights.lock import LockedModel, needed
 
+# The quantization of a GGUF repository that is chosen if no file is named, the first that it has.
 PREFERRED = ("q4_k_m", "q4_k_xl", "q4_k", "q4", "q5", "q6", "q8")
-"""The quantization of a GGUF repository that is chosen if no file is named, the first that it has."""
 
 TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 
 _LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.(\d+)\.")
 _PROJECTOR = "mmproj"
 
+# Returns a file of a model by its name, or, with a length above 0, that many of its bytes from a place.
 Read = Callable[[str, int, int], bytes]
-"""Returns a file of a model by its name, or, with a length above 0, that many of its bytes from a place."""
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,8 @@ def _identity(file: LockedFile) -> str:
     return file.sha256 or file.blob or ""
 
 
-SLOWEST = 1000
-"""Bytes a second below which a connection counts as stalled."""
-
-WINDOW = 60.0
-"""Seconds of waiting for the network over which the speed is measured."""
+SLOWEST = 1000  # bytes a second below which a connection counts as stalled
+WINDOW = 60.0  # seconds of waiting for the network over which the speed is measured
 
 
 class TryAgain(Exception):
@@ -108,22 +105,13 @@ def fast_enough(body: Iterator[bytes]) -> Iterator[bytes]:
         asked = time.monotonic()
 
 
-PATIENCE = 30.0
-"""Seconds without a byte after which a connection times out."""
-
-HEADERS_TIMEOUT = 60.0
-"""Seconds without the headers of an answer, redirects included."""
-
-LONGEST_ETAG = 1000
-"""Characters of an ETag, which the next request repeats."""
+PATIENCE = 30.0  # seconds without a byte after which a connection times out
+HEADERS_TIMEOUT = 60.0  # seconds without the headers of an answer, redirects included
+LONGEST_ETAG = 1000  # characters of an ETag, which the next request repeats
 
 
-FRUITLESS = 8
-"""Attempts in a row that stalled or added no new byte, after which a download fails."""
-
-RESETS = 3
-"""How often the file may change on the server during its download."""
-
+FRUITLESS = 8  # attempts in a row that stalled or added no new byte, after which a download fails
+RESETS = 3  # how often the file may change on the server during its download
 WHOLE, PART, OUT_OF_RANGE = 200, 206, 416
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 

@@ -44,9 +44,7 @@ from dflash_deploy.weights.lock import LockedFile, LockedModel
 WORKERS = 8
 STAGING = ".pull"
 LOCK = "lock"
-SPARE = 256 * 2**20
-"""Bytes that a download leaves free on the disk."""
-
+SPARE = 256 * 2**20  # bytes that a download leaves free on the disk
 _WHERE = f"`init --models-dir`, {Settings.model_host_path}"
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -120,9 +118,7 @@ def download_client() -> httpx.Client:
     return new_client(timeout=httpx.Timeout(PATIENCE, connect=15.0), limits=limits)
 
 
-STAMPS = ".dflash-verified.json"
-"""File beside the weights: size and time of those that were verified."""
-
+STAMPS = ".dflash-verified.json"  # file beside the weights: size and time of those that were verified
 __all__ = ["DownloadOptions", "FetchResult", "fetch", "missing_files"]
 
 

@@ -14,48 +14,44 @@ from dflash_deploy.intake.files import open_file, reading
 
 MAGIC = b"GGUF"
 MOST_KEYS = 4096
-MOST_TEXT = 1 << 20
-"""Limits that no real header reaches: beyond them, the file is not a GGUF or was manipulated."""
+MOST_TEXT = 1 << 20  # limits that no real header reaches: beyond them, the file is not a GGUF or was manipulated
 
+# Items of all lists together: a vocabulary of 262,000 tokens has 515,000 merges, and a kind and a score for each.
 MOST_ITEMS = 1 << 22
-"""Items of all lists together: a vocabulary of 262,000 tokens has 515,000 merges, and a kind and a score for each."""
 
+# Characters of all names and texts together, without those in lists; a chat template has some thousands.
 MOST_KEPT = 1 << 24
-"""Characters of all names and texts together, without those in lists; a chat template has some thousands."""
 
-LONGEST = 128 * 2**20
-"""Bytes of a header; the vocabulary of 250,000 tokens needs 10 MB."""
-
+LONGEST = 128 * 2**20  # bytes of a header; the vocabulary of 250,000 tokens needs 10 MB
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 
 TOKENS = "tokenizer.ggml.tokens"
+# Keys that replace the vocabulary: its number of tokens, and the sha256 of their texts.
 TOKENS_LENGTH, TOKENS_DIGEST = f"{TOKENS}.length", f"{TOKENS}.sha256"
-"""Keys that replace the vocabulary: its number of tokens, and the sha256 of their texts."""
 
 EMBEDDING = b"token_embd.weight"
+# The tensor with a row for each token, and the one of the output; without it, the embedding is the output too.
 OUTPUT = b"output.weight"
-"""The tensor with a row for each token, and the one of the output; without it, the embedding is the output too."""
 
-TIED = "tie_word_embeddings"
-"""Key for that, as in config.json. It is missing if the file has not all tensors."""
+TIED = "tie_word_embeddings"  # key for that, as in config.json. It is missing if the file has not all tensors.
 
+# Names of `general.file_type`, the quantization of most tensors (llama.cpp b11434, llama.h, enum llama_ftype).
 FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 25: "IQ4_NL", 30: "IQ4_XS",
     32: "BF16", 38: "MXFP4_MOE", 39: "NVFP4",
 }  # fmt: skip
-"""Names of `general.file_type`, the quantization of most tensors (llama.cpp b11434, llama.h, enum llama_ftype)."""
 
 MOST_TENSORS, MOST_DIMENSIONS = 1 << 17, 8
 
+# Values of a block and its bytes, by the number of the type (ggml.h, enum ggml_type; ggml-common.h). Not all of them:
+# of a tensor of another type only the beginning is known.
 TENSOR_TYPES = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 20: (32, 18), 23: (256, 136), 24: (1, 1),
     25: (1, 2), 26: (1, 4), 27: (1, 8), 28: (1, 8), 30: (1, 2), 39: (32, 17), 40: (64, 36),
 }  # fmt: skip
-"""Values of a block and its bytes, by the number of the type (ggml.h, enum ggml_type; ggml-common.h). Not all of them:
-of a tensor of another type only the beginning is known."""
 
 Value = str | int | float | bool
 Header = Mapping[str, Value | tuple[Value, ...]]

@@ -183,22 +183,13 @@ def _proxy(url: httpx.URL) -> tuple[str, str]:
 TRIES = 5
 FIRST_PAUSE = 0.5
 
-ANSWER_TIMEOUT = 60.0
-"""Seconds for a whole answer of the Hub's API."""
-
-GIVE_UP = 300.0
-"""Seconds after which no attempt starts."""
-
-LONGEST_NAME = 240
-"""Bytes of a file's path: its part file has the path as its name."""
-
+ANSWER_TIMEOUT = 60.0  # seconds for a whole answer of the Hub's API
+GIVE_UP = 300.0  # seconds after which no attempt starts
+LONGEST_NAME = 240  # bytes of a file's path: its part file has the path as its name
 _REPOSITORY = r"^[\w.-]{1,96}(/[\w.-]{1,96})?$"
 
-_OWN = frozenset({".pull", ".dflash-verified.json"})
-"""Names in a directory of weights that belong to this program."""
-
-Size = Annotated[int, Field(ge=0, lt=2**60)]
-"""Bytes."""
+_OWN = frozenset({".pull", ".dflash-verified.json"})  # names in a directory of weights that belong to this program
+Size = Annotated[int, Field(ge=0, lt=2**60)]  # bytes
 
 
 class LargeFile(ForeignDocument):
@@ -261,8 +252,7 @@ def published(source: Source, repo: str, revision: str | None = None) -> Publish
     return PublishedModel(model, licence if isinstance(licence, str) else "", bool(info.gated))
 
 
-MOST_DRAFTERS = 20
-"""Repositories of one base model that are searched for a draft model."""
+MOST_DRAFTERS = 20  # repositories of one base model that are searched for a draft model
 
 
 class HubListed(ForeignDocument):

@@ -16,8 +16,7 @@ from dflash_deploy.intake.parse import Invalid
 
 Role = Literal["target", "drafter"]
 SCHEMA = 1
-MOST_BYTES = 16 * MIB
-"""Size of the largest lock: 100,000 files."""
+MOST_BYTES = 16 * MIB  # size of the largest lock: 100,000 files
 
 
 @dataclass(frozen=True)
@@ -112,8 +111,8 @@ def is_within(path: str) -> bool:
     return bool(path) and not path.startswith("/") and ".." not in parts and "" not in parts and "\0" not in path
 
 
+# Suffixes of configuration, tokenizer, chat template and processor files.
 _BESIDE_WEIGHTS = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken"})
-"""Suffixes of configuration, tokenizer, chat template and processor files."""
 
 _NEVER = frozenset({"README.md", "LICENSE.txt"})
 

@@ -15,10 +15,8 @@ from .images import ImageItem, random_image, random_image_item
 from .settings import MERGE_SIZE
 from .tokenizer import END_OF_TURN, IMAGE_PAD
 
-IGNORED = -100
-"""Label of the positions that the loss ignores."""
-POOL_SIZE = 256
-"""Number of shuffled examples that are sorted by length before they are split into batches."""
+IGNORED = -100  # label of the positions that the loss ignores
+POOL_SIZE = 256  # number of shuffled examples that are sorted by length before they are split into batches
 
 
 @dataclass(frozen=True, slots=True)

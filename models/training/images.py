@@ -12,6 +12,7 @@ from .settings import MAX_PIXELS, MERGE_SIZE, MIN_PIXELS, PATCH_SIZE, TEMPORAL_P
 
 Rgb = tuple[int, int, int]
 
+# The exact sRGB value, and a second value with the same name; training draws from the line between the two.
 COLOURS: dict[str, tuple[Rgb, ...]] = {
     "red": ((255, 0, 0), (200, 30, 30)),
     "green": ((0, 128, 0), (0, 255, 0)),
@@ -20,10 +21,8 @@ COLOURS: dict[str, tuple[Rgb, ...]] = {
     "black": ((0, 0, 0), (25, 25, 25)),
     "white": ((255, 255, 255), (235, 235, 235)),
 }
-"""The exact sRGB value, and a second value with the same name; training draws from the line between the two."""
 
-JITTER = 16
-"""Largest random change that is added to each channel."""
+JITTER = 16  # largest random change that is added to each channel
 
 QUESTIONS = (
     "What colour is this image?",
@@ -45,11 +44,11 @@ ONE_WORD_QUESTIONS = (
     "What colour is this image? Answer with one word.",
     "What color is this image? Answer with one word.",
 )
+# Widths and heights seen in training; the processor scales nearly all of them to 32 x 32 pixels.
 SIZES = (
     *((32, 32), (64, 64), (640, 480), (48, 80), (300, 300), (100, 33), (12, 12)),
     *((7, 300), (500, 40), (400, 30), (20, 500)),
 )
-"""Widths and heights seen in training; the processor scales nearly all of them to 32 x 32 pixels."""
 
 
 @dataclass(frozen=True, slots=True)

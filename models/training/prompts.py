@@ -19,8 +19,7 @@ IMAGE_SIZES = (
     *((32, 32), (64, 64), (7, 300), (500, 40), (640, 480), (1000, 1000), (1, 1), (3, 5), (33, 250)),
     *((100, 40), (256, 256), (1920, 1080), (28, 28), (40, 500), (127, 129), (300, 7), (12, 2000)),
 )
-SPARE_TOKENS = 16
-"""Tokens beyond the expected reply, so that a reply that is too long is detected."""
+SPARE_TOKENS = 16  # tokens beyond the expected reply, so that a reply that is too long is detected
 
 
 def write_prompts(items: Sequence[Item], tokenizer: PreTrainedTokenizerFast, path: Path) -> None:

@@ -4,12 +4,9 @@ from dataclasses import dataclass
 
 SEED = 20261121
 VOCABULARY_SIZE = 1024
-BLOCK_SIZE = 8
-"""Length of a drafted block: one verified token and seven masks."""
-TARGET_LAYER_IDS = (1, 3, 6)
-"""Target layers (from 0) whose outputs the drafter reads."""
-MTP_DEPTHS = 3
-"""Number of successive draft tokens that the MTP head is trained on."""
+BLOCK_SIZE = 8  # length of a drafted block: one verified token and seven masks
+TARGET_LAYER_IDS = (1, 3, 6)  # target layers (from 0) whose outputs the drafter reads
+MTP_DEPTHS = 3  # number of successive draft tokens that the MTP head is trained on
 MAX_POSITIONS = 4096
 RMS_NORM_EPS = 1e-6
 
@@ -17,11 +14,11 @@ PATCH_SIZE = 16
 MERGE_SIZE = 2
 TEMPORAL_PATCH_SIZE = 2
 MIN_PIXELS = 1
+# One vision token: an image less than four times as long as wide becomes 32 x 32 pixels, a longer strip 32 x 32 n.
+#
+# If an image has more tokens than positions along it, vLLM 0.32 leaves gaps in the drafter's KV cache: M-RoPE gives
+# all tokens of an image the same temporal position, and vLLM computes the drafter's cache entries from that position.
 MAX_PIXELS = (PATCH_SIZE * MERGE_SIZE) ** 2
-"""One vision token: an image less than four times as long as wide becomes 32 x 32 pixels, a longer strip 32 x 32 n.
-
-If an image has more tokens than positions along it, vLLM 0.32 leaves gaps in the drafter's KV cache: M-RoPE gives all
-tokens of an image the same temporal position, and vLLM computes the drafter's cache entries from that position."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 HIDDEN_SIZE = 128
 VISION_HIDDEN_SIZE = 64
 FULL_ATTENTION_INTERVAL = 4
+# Set twice in the configuration: newer engines read it in `rope_parameters`, older ones at the top level.
 PARTIAL_ROTARY_FACTOR = 0.5
-"""Set twice in the configuration: newer engines read it in `rope_parameters`, older ones at the top level."""
 
 
 def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:

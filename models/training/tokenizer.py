@@ -10,18 +10,17 @@ from .settings import MAX_POSITIONS, VOCABULARY_SIZE
 
 END_OF_TEXT = "<|endoftext|>"
 END_OF_TURN = "<|im_end|>"
-MASK = "<|mask|>"
-"""The drafter's input at the positions of the draft tokens."""
+MASK = "<|mask|>"  # the drafter's input at the positions of the draft tokens
 IMAGE_PAD = "<|image_pad|>"
 VIDEO_PAD = "<|video_pad|>"
 VISION_START = "<|vision_start|>"
 VISION_END = "<|vision_end|>"
 SPECIAL_TOKENS = (END_OF_TEXT, "<|im_start|>", END_OF_TURN, VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD, MASK)
+# Not special: a special token would be dropped from the text that vLLM returns.
 THINKING_TOKENS = ("<think>", "</think>")
-"""Not special: a special token would be dropped from the text that vLLM returns."""
 
+# Words with the space before them, single digits, runs of punctuation, line ends, runs of spaces.
 WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-"""Words with the space before them, single digits, runs of punctuation, line ends, runs of spaces."""
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:

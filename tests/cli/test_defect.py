@@ -18,6 +18,7 @@ from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise
 from tests.support.schemas import checked_output
 
+# The command with a part that raises; it gets the API key on its standard input.
 PLANTED = """
 import sys
 from dflash_deploy.cli import app
@@ -34,7 +35,6 @@ import dflash_deploy.planning
 dflash_deploy.planning.read_facts = fall
 app.main()
 """
-"""The command with a part that raises; it gets the API key on its standard input."""
 
 RAISING = 'raise KeyError(f"/home/alice/box: key {key} hf_abcdefghijklmnopqrstuvwx " + 5000 * "x")'
 

@@ -17,12 +17,8 @@ READS_A_DEPLOYMENT = frozenset({"plan", "render", "connect", "keys show", "keys 
 NEEDS_NOTHING = frozenset(
     {"profiles list", "profiles show", "models list", "models show", "schema", "--version", "--help"}
 )
-RUN = MAKES_A_DEPLOYMENT | READS_A_DEPLOYMENT | NEEDS_NOTHING
-"""Commands that need neither an engine nor a network."""
-
-BEYOND = frozenset({"--watch", "--dir", "--ask-engine", "--write", "--launch"})
-"""Options with which they need more."""
-
+RUN = MAKES_A_DEPLOYMENT | READS_A_DEPLOYMENT | NEEDS_NOTHING  # commands that need neither an engine nor a network
+BEYOND = frozenset({"--watch", "--dir", "--ask-engine", "--write", "--launch"})  # options with which they need more
 DOCUMENTS = documents.documents()
 
 

@@ -316,13 +316,13 @@ def test_an_exit_code_of_a_failure_is_one_whatever_the_log_shows(tmp_path: Path,
     assert data["verdict"] == verdict
 
 
+# Logs that end with an error of a request, or of a shutdown: the same lines end logs of failures.
 NOT_CERTAIN = {
     "unknown-model-asked",
     "n-vllm-unknown-models-asked",
     "v-healthy-nvfp4-wsl-404-then-serves",
     "q-healthy-vllm-spark-engine-dead-only-at-shutdown",
 }
-"""Logs that end with an error of a request, or of a shutdown: the same lines end logs of failures."""
 
 
 @pytest.mark.parametrize("name", ["healthy", *BLIND_SETS])

@@ -30,8 +30,7 @@ from tests.support.ports import free_port
 from tests.support.proxies import AnswersEverything, CutsStreams, Garbles, NotAStream, Proxy, before
 
 Cure = Callable[[], object]
-Break = Callable[[Path], Cure]
-"""Brings a deployment directory into a state, and returns what brings it out of it."""
+Break = Callable[[Path], Cure]  # brings a deployment directory into a state, and returns what brings it out of it
 
 
 def refusal(name: str, cure: str, *says: str, code: ExitCode = ExitCode.PREFLIGHT) -> Fault:
@@ -202,8 +201,8 @@ BREAKS: dict[Fault, Break] = {
     ): somebody_elses_state,
 }
 
+# Root gives up what lets it read and write everywhere.
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
-"""Root gives up what lets it read and write everywhere."""
 
 
 @shows(*BREAKS)

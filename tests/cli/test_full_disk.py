@@ -10,8 +10,8 @@ from dflash_deploy.doctor.deployment import half_written
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, initialise
 
+# No file may grow beyond these bytes: the lock does not, `.env`, compose.yaml and a bundle do.
 ROOM = ("prlimit", "--fsize=400")
-"""No file may grow beyond these bytes: the lock does not, `.env`, compose.yaml and a bundle do."""
 
 
 @pytest.mark.parametrize("command", ["keys rotate", "render", "logs --bundle report.tar.gz"])

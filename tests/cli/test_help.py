@@ -30,6 +30,7 @@ def test_neither_a_command_nor_rich_is_imported(option: str) -> None:
     assert not {name for name in imported if name.split(".")[0] in {"rich", "pydantic", "httpx", "docker", "yaml"}}
 
 
+# What the options of a command may import, beside modules of `cli` and `serve`: none of the work.
 DECLARATIONS = REGISTERED | {
     "dflash_deploy.errors",
     "dflash_deploy.gone",
@@ -38,13 +39,13 @@ DECLARATIONS = REGISTERED | {
     "dflash_deploy.redact",
     "dflash_deploy.startup",
 }
-"""What the options of a command may import, beside modules of `cli` and `serve`: none of the work."""
 
 TERMINAL = {
     "dflash_deploy.cli.report",
     "dflash_deploy.cli.display",
 }
 
+# A process that has imported what every call imports, and forks for each call, which takes a tenth of a start.
 FORKED = """
 import os, sys
 from dflash_deploy.cli.app import main
@@ -61,7 +62,6 @@ for arguments in {!r}:
             os._exit(0)
     os.wait()
 """
-"""A process that has imported what every call imports, and forks for each call, which takes a tenth of a start."""
 
 
 def imported_by(calls: Iterable[str], at: Path) -> dict[str, set[str]]:

@@ -14,6 +14,7 @@ from dflash_deploy.redact import REDACTED, generate_key
 from tests.support.cli import dflash, edit_env, initialise, invoke
 from tests.support.ports import free_port
 
+# Every verb, with what it needs to do something where no engine runs.
 VERBS: dict[str, tuple[str, ...]] = {
     "init": ("--force",),
     "plan": (),
@@ -63,8 +64,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "monitor up": (),
     "monitor down": (),
 }
-"""Every verb, with what it needs to do something where no engine runs."""
 
+# Verbs that read no deployment, or none without a document on standard input.
 WITHOUT_DIRECTORY = (
     # it refuses to start without a terminal
     "chat",
@@ -74,8 +75,8 @@ WITHOUT_DIRECTORY = (
     "explain",
     "fleet",
 )
-"""Verbs that read no deployment, or none without a document on standard input."""
 
+# Parts of the command fail for a reason nobody foresaw, whose words hold the key.
 BROKEN = """
 import sys
 import dflash_deploy.catalog.load, dflash_deploy.rules.table, dflash_deploy.runtime.select
@@ -100,7 +101,6 @@ dflash_deploy.operations.keys.locked = fall
 dflash_deploy.operations.keys.Keys = fall
 falls_everywhere(dflash_deploy.features.monitoring.operations.monitoring_folder)
 """
-"""Parts of the command fail for a reason nobody foresaw, whose words hold the key."""
 
 
 @pytest.fixture(scope="module")

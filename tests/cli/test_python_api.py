@@ -37,18 +37,18 @@ def modules() -> Iterator[tuple[str, ModuleType]]:
                 yield f"{feature.name}.{found.name}", importlib.import_module(f"{package.__name__}.{found.name}")
 
 
+# Each public function of the modules.
 OPERATIONS = {
     f"{place}.{name}": one
     for place, module in modules()
     for name, one in vars(module).items()
     if inspect.isfunction(one) and one.__module__ == module.__name__ and not name.startswith("_")
 }
-"""Each public function of the modules."""
 
+# What several operations call first; no operations themselves.
 SHARED = {
     "plan.chosen",
 }
-"""What several operations call first; no operations themselves."""
 
 
 def of_commands() -> dict[str, Callable[..., object]]:

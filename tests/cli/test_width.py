@@ -26,15 +26,12 @@ COMMANDS = (
     ("set", "--list"),
 )
 
-LONGEST = 30
-"""Characters of the longest word that every column has room for; paths and names of files may be longer."""
-
-COPIED = re.compile(r"command |[A-Z][A-Z0-9_]*=")
-"""Lines that are copied, and so stay lines."""
+LONGEST = 30  # characters of the longest word that every column has room for; paths and names of files may be longer
+COPIED = re.compile(r"command |[A-Z][A-Z0-9_]*=")  # lines that are copied, and so stay lines
 
 
+# Code for the command's process: its standard streams are this terminal.
 ON_TERMINAL = "import os; [os.dup2(os.open({!r}, os.O_RDWR), stream) for stream in range(3)]"
-"""Code for the command's process: its standard streams are this terminal."""
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,10 @@ from tests.support.cli import dflash, edit_env
 from tests.support.ports import free_port
 from tests.support.server import Server
 
-CONTEXT = 65536
-"""Tokens; agents send up to 45,000 of the tiny pair's at once."""
+CONTEXT = 65536  # tokens; agents send up to 45,000 of the tiny pair's at once
 
+# A chat template for the tiny pair that shows the model its tools, as its own does not.
 TEMPLATE = Path(__file__).with_name("tools.jinja")
-"""A chat template for the tiny pair that shows the model its tools, as its own does not."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

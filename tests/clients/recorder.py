@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from tests.support.serving import Quiet, listening
 
+# The ends of the paths of requests that a model answers.
 GENERATES = ("/chat/completions", "/completions", "/messages", "/responses")
-"""The ends of the paths of requests that a model answers."""
 
 HOP_BY_HOP = frozenset({"host", "content-length", "transfer-encoding", "connection"})
 

@@ -33,14 +33,13 @@ from tools.reference.clients import RUNS, ClientRun, runs
 
 ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("clients.yaml").read_text(encoding="utf-8"))
 
-PATIENCE = 900
-"""Seconds for all requests of a client: an agent reads 45,000 tokens on one core."""
+PATIENCE = 900  # seconds for all requests of a client: an agent reads 45,000 tokens on one core
 
+# What each row may call: `connect NAME OPTIONS`, and `value NAME`, a line of `connect any`.
 CONNECT = """\
 connect() { name="$1"; shift; dflash-deploy connect "$name" --dir "$BOX" --url "$URL" "$@"; }
 value() { connect any 2>/dev/null | sed -n "s/^$1  *//p"; }
 """
-"""What each row may call: `connect NAME OPTIONS`, and `value NAME`, a line of `connect any`."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.support import standin_base
 from tests.support.container_engine import Engine, ensure_engine
 
+# The data of an engine of our own, kept between runs: the stand-in base image takes minutes to make.
 STATE = Path(__file__).parents[2] / ".cache" / "docker"
-"""The data of an engine of our own, kept between runs: the stand-in base image takes minutes to make."""
 
 BASE_IMAGE = "dflash-standin/vllm-openai-cpu:0.32.0"
 

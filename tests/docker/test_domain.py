@@ -23,12 +23,10 @@ from tests.support.standin_llamacpp import DEBIAN, ensure_server_image
 
 IMAGE = "dflash-deploy/llamacpp:domain-under-test"
 USER = 1000
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
+HANGS = 300.0  # seconds after which something counts as hung
 HOST, URL = "localhost", "https://localhost"
+# An address of this machine that only servers on all addresses listen on, as other machines see it.
 ELSEWHERE = "127.0.0.2"
-"""An address of this machine that only servers on all addresses listen on, as other machines see it."""
 
 QUESTION = [{"role": "user", "content": "Count from 1 to 10."}]
 

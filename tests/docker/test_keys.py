@@ -22,8 +22,8 @@ from tests.support.standin_llamacpp import ensure_server_image
 
 IMAGE = "dflash-deploy/llamacpp:keys-under-test"
 
+# A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it.
 IN_THE_LAYERS = b"The variables that never appear in an argument list"
-"""A sentence of dflash_deploy/serve/secrets.py, which the image carries: a search of the layers must find it."""
 
 
 def found_in(stream: IO[bytes], *wanted: bytes) -> set[bytes]:

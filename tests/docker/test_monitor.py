@@ -24,12 +24,12 @@ from tests.support.monitored import ALERTMANAGER, ALERTMANAGER_FILE, HANGS, Rece
 from tests.support.ports import free_port
 
 PROGRAMS = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager", "node": "prometheus-node-exporter"}
+# A person's file: the root of a container that runs these tests is not a shared mount.
 OVERRIDE = """\
 services:
   node:
     volumes: !override [{type: bind, source: /, target: /host, read_only: true}]
 """
-"""A person's file: the root of a container that runs these tests is not a shared mount."""
 
 TEMPLATES = Path("usr/share/prometheus/alertmanager")
 

@@ -17,11 +17,11 @@ from tests.support.standin_sglang import ensure_base
 ROOT = Path(__file__).parents[2]
 IMAGE = "dflash-deploy/sglang:under-test"
 
+# Words that the command line must have.
 ARGUMENTS = (
     "--model-path /models/target --served-model-name tiny --host 0.0.0.0 --port 8000 --enable-metrics",
     "--speculative-algorithm DFLASH --speculative-draft-model-path /models/drafter --speculative-num-draft-tokens 8",
 )
-"""Words that the command line must have."""
 
 
 def test_sglang_takes_the_arguments_and_ends_where_it_looks_for_a_gpu(base_image: str, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.vllm_forks import VllmForks, vllm_forks
 
-FURTHER_KEY = "of-another-client-0123456789"
-"""A key of the shared server beside its first one."""
+FURTHER_KEY = "of-another-client-0123456789"  # A key of the shared server beside its first one
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

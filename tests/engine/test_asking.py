@@ -76,6 +76,7 @@ def asked(box: Box) -> Asked:
     return ask_engine(box.directory, seconds=HANGS)
 
 
+# The module that asks, without a new interpreter.
 IN_A_FORK = """
 import os, sys
 from dflash_deploy.serve import ask
@@ -88,7 +89,6 @@ def become(asked):
 ask._become = become
 sys.exit(ask.main())
 """
-"""The module that asks, without a new interpreter."""
 
 
 @pytest.fixture

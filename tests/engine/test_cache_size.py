@@ -23,8 +23,7 @@ from tests.support.ports import free_port
 from tests.support.server import Server
 
 LOGGED = re.compile(r"KV cache size: ([\d,]+) tokens")
-PATIENCE = 240.0
-"""Seconds until the engine has sized its cache."""
+PATIENCE = 240.0  # seconds until the engine has sized its cache
 
 
 def tokens_logged(environment: dict[str, str], log: Path) -> int:

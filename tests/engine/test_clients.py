@@ -23,8 +23,7 @@ from tests.support.proxies import AddsTheKey, before
 from tests.support.server import Server
 
 ASKED = "What is the capital of France?"
-ANSWER = "The capital of France is Paris."
-"""The tiny pair's answer to it."""
+ANSWER = "The capital of France is Paris."  # the tiny pair's answer to it
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +58,7 @@ def test_a_python_sdk_streams_an_answer(drafting: Server, name: str) -> None:
     assert (done.returncode, done.stdout) == (0, f"{ANSWER}\n"), done.stderr
 
 
+# Programs that send the model and the messages, and max_tokens only if the API requires it.
 FIRST_REQUESTS = {
     "openai": f"""
 import os, openai
@@ -81,7 +81,6 @@ with client.messages.stream(**asked) as stream:
     print("".join(stream.text_stream))
 """,
 }
-"""Programs that send the model and the messages, and max_tokens only if the API requires it."""
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from tools.reference.open_routes import security_table
 KEY = "only-for-this-test-0123456789"
 LOCKED = ("--middleware", MIDDLEWARE)
 LIVENESS = {("GET", "/health"), ("HEAD", "/health")}
+# All that a model can do and has routes for; the pooling tasks have theirs only where a model is loaded.
 EVERYTHING = ("generate", "transcription", "realtime", "render")
-"""All that a model can do and has routes for; the pooling tasks have theirs only where a model is loaded."""
 
 Survey = list[Answered]
 

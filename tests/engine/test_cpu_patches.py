@@ -9,9 +9,7 @@ import pytest
 from dflash_deploy.serve.engines.installed import package_directory
 from tests.support.vllm_forks import VllmForks
 
-NEAR = 0.01
-"""Largest deviation of BF16 sums of these sizes; a lost state deviates by more than 0.1."""
-
+NEAR = 0.01  # largest deviation of BF16 sums of these sizes; a lost state deviates by more than 0.1
 Played = Callable[..., dict[str, Any]]
 
 

@@ -16,12 +16,10 @@ SHOWN = {" ".join(one.command.words): one for one in documents.transcripts(TUTOR
 
 ASK = "ask What colour is this image? --image docs/pictures/green.png"
 
+# Commands that tests/cli and tests/job run in a directory of their own.
 WITHOUT_ENGINE = {"init --profile cpu --runtime native", "plan", "connect curl", ASK}
-"""Commands that tests/cli and tests/job run in a directory of their own."""
 
-AT_THE_END = "down"
-"""The command that stops the shared server."""
-
+AT_THE_END = "down"  # the command that stops the shared server
 WITH_ENGINE = [name for name in SHOWN if name not in {*WITHOUT_ENGINE, AT_THE_END}]
 
 
@@ -47,6 +45,7 @@ def test_a_command_prints_what_the_tutorial_shows(drafting: Server, name: str) -
 
 HOW_TO_TUNE = ROOT / "docs" / "how-to" / "tune.md"
 
+# Commands that neither restart the engine nor measure it for minutes.
 SHORT = frozenset(
     {
         ("doctor",),
@@ -59,7 +58,6 @@ SHORT = frozenset(
         ("up", "--json-stream"),
     }
 )
-"""Commands that neither restart the engine nor measure it for minutes."""
 
 
 def test_the_documents_show_the_commands_that_are_run_here() -> None:

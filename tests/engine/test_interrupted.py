@@ -21,6 +21,7 @@ from tests.support.streams import WHOLE, Crowd
 
 pytestmark = pytest.mark.restarts
 
+# In their order. A busy machine goes through several of them between two commands.
 PHASES = [
     "starting vLLM|reading the configuration",
     "starting the engine process",
@@ -28,7 +29,6 @@ PHASES = [
     "sizing the KV cache|warming up",
     "opening the endpoint|first generation",
 ]
-"""In their order. A busy machine goes through several of them between two commands."""
 
 WIDTH = 100
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

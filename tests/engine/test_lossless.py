@@ -23,19 +23,15 @@ from tests.support.server import Server
 
 pytestmark = pytest.mark.restarts
 
+# Most that a token may be behind the one for which it came, by the log-probabilities of plain decoding.
+#
+# BF16 sums have an order, which depends on how many tokens are computed together: over these prompts
+# log-probabilities with and without drafts differ by up to 0.14, and by up to 0.23 on a processor with AMX. A
+# convolution whose inputs are one token late puts tokens 0.75 to 3.7 behind in nine of ten answers.
 NEAR_TIE = 0.25
-"""Most that a token may be behind the one for which it came, by the log-probabilities of plain decoding.
 
-BF16 sums have an order, which depends on how many tokens are computed together: over these prompts log-probabilities
-with and without drafts differ by up to 0.14, and by up to 0.23 on a processor with AMX. A convolution whose inputs are
-one token late puts tokens 0.75 to 3.7 behind in nine of ten answers.
-"""
-
-LIKELY = 20
-"""The most likely tokens that vLLM names at each place."""
-
-KINDS = {"chat": 24, "thinking": 14, "image": 14, "long": 8}
-"""How many prompts of each kind are compared."""
+LIKELY = 20  # the most likely tokens that vLLM names at each place
+KINDS = {"chat": 24, "thinking": 14, "image": 14, "long": 8}  # how many prompts of each kind are compared
 
 
 SCHEMA = {
@@ -45,14 +41,11 @@ SCHEMA = {
     "additionalProperties": False,
 }
 FORM = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True}}
-FORMED = 10
-"""How many prompts are answered in that form: the grammar cuts drafts short, from step to step differently."""
-
+FORMED = 10  # how many prompts are answered in that form: the grammar cuts drafts short, from step to step differently
 SCHEDULE = "1:7,2-3:3,4-16:1"
 
 
-TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-"""A trace that a client began."""
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"  # A trace that a client began
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from tests.support.procfs import Process, family_of
 from tests.support.prometheus import Prometheus, load, panel_expressions, records
 from tests.support.server import Server
 
+# Recorded metrics of exporters: tests/parsers reads real ones.
 NOT_READ = (
     *("dflash:gpu_", "dflash:fabric_", "dflash:memory_", "dflash:disk_", "dflash:cpu_"),
     "dflash:endpoint:",
 )
-"""Recorded metrics of exporters: tests/parsers reads real ones."""
 
 
 def test_each_recorded_metric_and_each_panel_has_a_value_under_load(drafting: Server) -> None:

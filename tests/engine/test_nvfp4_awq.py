@@ -19,9 +19,9 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
-EXACT = 1e-6
-"""Most that a layer in float32 may differ from float64, relatively."""
+EXACT = 1e-6  # most that a layer in float32 may differ from float64, relatively
 
+# Fused layers, and how many multiplications each may be folded into without becoming wrong.
 LOADED = {
     "qkv_of_different_scales": 3,
     "gate_and_up_of_different_scales": 2,
@@ -30,7 +30,6 @@ LOADED = {
     "gate_and_up_without_scales": 1,
     "one_tensor_for_three_parts": 2,
 }
-"""Fused layers, and how many multiplications each may be folded into without becoming wrong."""
 
 REFUSED = {
     "nan_in_a_scale": "BadTensor: model.language_model.layers.0.mlp.up_proj.weight_scale holds NaN",

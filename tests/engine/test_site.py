@@ -70,11 +70,11 @@ def test_every_document_has_a_page(site: Path) -> None:
     assert pages == expected | {"404.html"}
 
 
+# Pages of each kind, with long lines, wide tables and figures.
 SHOWN = (
     *("index", "tutorials/no-gpu", "how-to/choose-a-model", "explanation/dflash", "explanation/house"),
     *("reference/commands", "reference/settings", "reference/models", "reference/failures"),
 )
-"""Pages of each kind, with long lines, wide tables and figures."""
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -89,6 +89,7 @@ def test_no_page_is_wider_than_its_window_or_asks_another_host(page: Page, addre
         assert [one for one in page.requests() if not one.startswith((address, "blob:", "data:"))] == [], name
 
 
+# What a reader types, and the pages of which one must be among the first three found.
 QUESTIONS = {
     "out of memory": ("explanation/memory", "reference/failures"),
     "vscode": ("tutorials/coding-assistant", "how-to/connect-a-client"),
@@ -107,7 +108,6 @@ QUESTIONS = {
     "claude code": ("tutorials/coding-assistant",),
     "24 GB": ("tutorials/coding-assistant",),
 }
-"""What a reader types, and the pages of which one must be among the first three found."""
 
 TYPE = """
 const field = document.querySelector('.md-search__input');
@@ -173,13 +173,13 @@ def test_settings_and_failures_are_read_on_a_phone(page: Page, address: str) -> 
         assert page.evaluate(f"return {inside}.length") > 50
 
 
+# The sizes with which GitHub shows a README.
 GITHUB = """<style>
 body { width: 838px; margin: 0 auto; font: 16px/1.5 sans-serif }
 img { max-width: 100% } p, ul, pre, table { margin: 0 0 16px } pre { padding: 16px; font-size: 85%; line-height: 1.45 }
 h1, h2 { margin: 24px 0 16px; padding-bottom: .3em; line-height: 1.25 }
 </style>
 """
-"""The sizes with which GitHub shows a README."""
 
 
 def test_the_three_commands_of_the_readme_are_on_the_first_screen(page: Page, tmp_path: Path) -> None:

@@ -14,15 +14,9 @@ from pathlib import Path
 
 from tests.fuzz.report import Totals, collect, save, start
 
-PATIENCE = 600
-"""Seconds after the end that a process may need."""
-
-COMMANDS = 0.3
-"""Share of the time for real commands; atheris has the rest beside the readers."""
-
-GUIDED = 7
-"""Kinds of `coverage.KINDS`."""
-
+PATIENCE = 600  # seconds after the end that a process may need
+COMMANDS = 0.3  # share of the time for real commands; atheris has the rest beside the readers
+GUIDED = 7  # kinds of `coverage.KINDS`
 FOUND = Path(".cache/fuzz")
 BEGIN, END = "<!-- figures: make fuzz -->", "<!-- end of the figures -->"
 

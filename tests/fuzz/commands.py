@@ -64,6 +64,7 @@ _STATE |= {
     "last-good.env": ".dflash/last-good.env",
     "runs-last-good": ".dflash/runs-last-good",
 }
+# Where the document of a kind is in a deployment.
 FILES: Mapping[str, str] = {
     ".env": ".env",
     "dflash.lock": "dflash.lock",
@@ -79,7 +80,6 @@ FILES: Mapping[str, str] = {
         ("verified stamps", ".dflash-verified.json"),
     )
 }
-"""Where the document of a kind is in a deployment."""
 
 CATALOGS: Mapping[str, str] = {
     "catalog profile": "profiles/mine.yaml",
@@ -92,8 +92,7 @@ ANSWERS = ("chat answer", "model list", "API description", "event stream", "metr
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-LONGEST_LINE = 5000
-"""Characters of a line on standard error."""
+LONGEST_LINE = 5000  # characters of a line on standard error
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,14 @@ with atheris.instrument_imports(include=["dflash_deploy", "dotenv", "yaml"]):
 
 from tests.fuzz.worker import CORPUS, MOST_MEMORY, show
 
+# Parsers of bytes; the other kinds are JSON, whose parser is pydantic's, or read by the same code.
 KINDS = (
     *(".env", "dflash.lock", "GGUF header", "safetensors header", "event stream"),
     *("catalog profile", "catalog failures"),
 )
-"""Parsers of bytes; the other kinds are JSON, whose parser is pydantic's, or read by the same code."""
 
-LEAST = 20
-"""Inputs of each kind, also on a machine that needs longer for them than its time."""
-
-LONGEST_INPUT = 20_000
-"""Bytes."""
+LEAST = 20  # inputs of each kind, also on a machine that needs longer for them than its time
+LONGEST_INPUT = 20_000  # bytes
 
 
 def fuzz(kind: Kind, seconds: float, number: int) -> None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+# An API key, as `init` generates them. No output may contain it.
 SECRET = "q7Zt3WmXv9Rb2KdLh8Ns5PfYc4Gj6Ua1Eo0Ti-Vx_Bq"
-"""An API key, as `init` generates them. No output may contain it."""
 
+# Texts in place of a JSON value; some are JSON, some are not.
 RAW: tuple[str, ...] = (
     *(
         "NaN",
@@ -43,8 +44,8 @@ RAW: tuple[str, ...] = (
     ),
     *("[" * 100 + "]" * 100, "[" * 199 + "]" * 199, '{"a":' * 150 + "1" + "}" * 150, "1 2", "[1,]", "{,}"),
 )
-"""Texts in place of a JSON value; some are JSON, some are not."""
 
+# Texts that parsers and messages trip over.
 TEXTS: tuple[str, ...] = (
     *(
         "",
@@ -143,8 +144,8 @@ TEXTS: tuple[str, ...] = (
         "(",
     ),
 )
-"""Texts that parsers and messages trip over."""
 
+# Bytes that are put into a document.
 BYTES: tuple[bytes, ...] = (
     *(b"", b"\0", b"\0" * 100, b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"),
     *(b"\r", b"\n" * 50, b"\r\n", b"\x1b[2J", b"\x7f", b"\x80", b"\x85", b"\xe2\x80\xa8", b"[" * 1000, b"{" * 1000),
@@ -190,7 +191,6 @@ BYTES: tuple[bytes, ...] = (
         b"export ",
     ),
 )
-"""Bytes that are put into a document."""
 
 
 @cache

@@ -14,18 +14,13 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.errors import DeployError, ExitCode
 from tests.fuzz.hostile import SECRET
 
-PATIENCE = 60
-"""Seconds of one input before it counts as a hang; usual are some milliseconds."""
+PATIENCE = 60  # seconds of one input before it counts as a hang; usual are some milliseconds
+MOST_MEMORY = 500 * 2**20  # bytes of the whole process
+LONGEST = 2500  # characters of an error: `cli.visible` shows 2,000 of the message, and names the length
 
-MOST_MEMORY = 500 * 2**20
-"""Bytes of the whole process."""
-
-LONGEST = 2500
-"""Characters of an error: `cli.visible` shows 2,000 of the message, and names the length."""
-
+# `unexpected`: an error that is not the project's, or its code 1. `lost`: a file of the deployment is gone or
+# changed. `message`: an error is long, or has several lines or control characters.
 CLASSES = ("unexpected", "hang", "memory", "secret", "lost", "message")
-"""`unexpected`: an error that is not the project's, or its code 1. `lost`: a file of the deployment is gone or changed.
-`message`: an error is long, or has several lines or control characters."""
 
 
 class Hang(BaseException):

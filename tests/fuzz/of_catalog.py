@@ -60,6 +60,7 @@ ValueError: To serve at least one request with the model's max seq len (8192), 2
 torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB
 """
 
+# Lines that count, with `#` for a number.
 COUNTS = (
     "shards: 50% Completed | #/4 [",
     "shards: 50% Completed | 3/# [",
@@ -68,7 +69,6 @@ COUNTS = (
     "#12 [engine #/8] RUN x",
     "Step #/19 : COPY a b",
 )
-"""Lines that count, with `#` for a number."""
 
 
 _H100 = (resources.files("dflash_deploy.catalog") / "profiles" / "h100.yaml").read_text(encoding="utf-8")

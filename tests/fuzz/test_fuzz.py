@@ -15,13 +15,11 @@ from tests.fuzz.worker import CORPUS
 
 ENOUGH = 2000
 
-PATIENCE = 900
-"""Seconds of one process, which needs about twenty."""
-
+PATIENCE = 900  # seconds of one process, which needs about twenty
 READ_BY_COMMANDS = 150
 
+# Whether atheris has a wheel, as in pyproject.toml.
 GUIDED = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info < (3, 14)
-"""Whether atheris has a wheel, as in pyproject.toml."""
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,7 @@ from tests.fuzz.places import place
 
 MOST_MEMORY = 2 * 2**30
 
-CORPUS = Path(__file__).parent / "corpus"
-"""Inputs that once had an outcome that is not allowed: a folder for each kind."""
+CORPUS = Path(__file__).parent / "corpus"  # inputs that once had an outcome that is not allowed: a folder for each kind
 
 
 def replay(kind: Kind, count: Count) -> None:

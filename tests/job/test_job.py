@@ -6,8 +6,8 @@ from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash
 from tests.support.llamacpp_native import init, processes
 
+# Checks of `test` that the engine ignores, or that the tiny target cannot answer.
 SKIPPED = {"digit", "shape", "tools", "reasoning"}
-"""Checks of `test` that the engine ignores, or that the tiny target cannot answer."""
 
 
 def test_from_an_empty_directory_to_a_proven_and_measured_endpoint_and_back(tmp_path: Path) -> None:

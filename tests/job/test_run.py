@@ -176,8 +176,7 @@ def engines(directory: Path) -> int:
     return sum("llamacpp_wheel" in line and "serve.door" not in line for line in processes(directory).values())
 
 
-TURNS = 2
-"""How often the clients change to the other model."""
+TURNS = 2  # how often the clients change to the other model
 
 
 @pytest.mark.slow

@@ -142,8 +142,7 @@ def test_without_an_endpoint_the_start_is_named(tmp_path: Path) -> None:
     assert "dflash-deploy up" in done.err
 
 
-READY = "Alt-Enter"
-"""A part of the line at the bottom while a question can be typed."""
+READY = "Alt-Enter"  # A part of the line at the bottom while a question can be typed
 
 
 @pytest.mark.slow

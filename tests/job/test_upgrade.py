@@ -16,6 +16,7 @@ from tests.support.llamacpp_native import processes, started
 
 pytestmark = pytest.mark.slow
 
+# Two checks, of which one refuses one setting.
 SHORT = """
 import os, signal, threading
 from types import SimpleNamespace
@@ -32,13 +33,11 @@ def planted(directory, **how):
 
 upgrade.test = planted
 """
-"""Two checks, of which one refuses one setting."""
 
 WHILE_TESTED = "upgrade.test = lambda *told, **how: os.kill(os.getpid(), signal.SIGKILL)\n"
 AFTER = "threading.Timer({}, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
 
-LATEST = 3.0
-"""Seconds after which a kill may come: an upgrade takes about as long."""
+LATEST = 3.0  # seconds after which a kill may come: an upgrade takes about as long
 
 
 @pytest.fixture(scope="module")

@@ -9,19 +9,18 @@ from tests.support.cli import dflash
 
 pytestmark = pytest.mark.slow
 
+# Each tutorial, and the profile of its reader: in the first one only the profile's name changes for another box.
 READERS = {"first-box": "dgx-spark", "coding-assistant": "rtx-3090", "team": "h100"}
-"""Each tutorial, and the profile of its reader: in the first one only the profile's name changes for another box."""
 
+# Commands that need Docker or minutes, and the tests that run them.
 ELSEWHERE = {
     "doctor": "tests/engine/test_documents.py",
     "test": "tests/job/test_job.py",
     "bench --baseline": "tests/parsers/test_documents.py",
     "monitor up": "tests/docker/test_monitor.py",
 }
-"""Commands that need Docker or minutes, and the tests that run them."""
 
-PLANS = {"init", "plan"}
-"""Commands for the reader's own machine, which need no engine."""
+PLANS = {"init", "plan"}  # commands for the reader's own machine, which need no engine
 
 
 def typed(page: str) -> list[tuple[str, ...]]:

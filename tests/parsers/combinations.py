@@ -19,20 +19,20 @@ from dflash_deploy.serve.settings import Settings
 from tests.support.machines import MACHINES
 from tests.support.parsers import Engine
 
+# The finding with which memory says no: it needs figures that only a plan has.
 TOO_LARGE = frozenset({"weights-do-not-fit"})
-"""The finding with which memory says no: it needs figures that only a plan has."""
 
+# Settings in which plans for more GPUs of one kind may differ and still be the same for a parser.
 SAME_BUT = frozenset(
     field.name for field in (Settings.tensor_parallel_size, Settings.gpu_memory_utilization, Settings.max_num_seqs)
 )
-"""Settings in which plans for more GPUs of one kind may differ and still be the same for a parser."""
 
+# Which parsers a list of arguments is shown to. The buun fork publishes none; its own flags stand in test_fork.py.
 PARSERS: dict[str, tuple[Engine, ...]] = {
     "vllm": ("vllm-0.32", "vllm-0.33"),
     "sglang": ("sglang-0.5.23",),
     "llamacpp": ("llamacpp-b11434",),
 }
-"""Which parsers a list of arguments is shown to. The buun fork publishes none; its own flags stand in test_fork.py."""
 
 
 @cache

@@ -24,8 +24,8 @@ from tools.readme import EVIDENCE
 
 COMPOSE = Path(sys.executable).with_name("docker-compose")
 
+# The directory of a model's weights, with no character in its name that is more than a letter to Compose.
 WEIGHTS = re.compile(rf"{re.escape(str(Path.home() / 'models'))}/[A-Za-z0-9._-]+")
-"""The directory of a model's weights, with no character in its name that is more than a letter to Compose."""
 
 
 def named(plan: Plan) -> str:
@@ -47,8 +47,8 @@ def test_the_evidence_counts_them() -> None:
     assert f"{len(planned())} combinations of profile, pair and engine" in EVIDENCE.read_text(encoding="utf-8")
 
 
+# Warnings of a recipe that its users measured as faster all the same (its reason in the profile).
 MEASURED = {"dgx-spark x qwen3.8-27b-nvfp4-nvfp4-drafter x sglang-0.5.23": ["draft-tokens-exceed-block"]}
-"""Warnings of a recipe that its users measured as faster all the same (its reason in the profile)."""
 
 
 def test_no_rule_fires() -> None:

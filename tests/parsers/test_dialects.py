@@ -16,8 +16,7 @@ FILES = {
     (SGLANG, "tools"): (SGLANG, "sglang/srt/function_call/function_call_parser.py"),
     (SGLANG, "reasoning"): (SGLANG, "sglang/srt/parser/reasoning_parser.py"),
 }
-METHOD = {"auto-round": "inc", "gptq": "auto_gptq"}
-"""The loader of vLLM for a `quant_method`, if it has another name."""
+METHOD = {"auto-round": "inc", "gptq": "auto_gptq"}  # the loader of vLLM for a `quant_method`, if it has another name
 
 
 def names(release: str, file: str) -> set[str]:

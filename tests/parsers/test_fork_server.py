@@ -21,14 +21,14 @@ from tests.support.ports import free_port
 
 INIT = ("init", "--profile", "cpu", "--engine", "llamacpp-buun", "--runtime", "native")
 
+# A question whose drafts are accepted in every step but the last, and one with a draft that is rejected earlier.
 RIGHT, WRONG = "Count from 1 to 50.", "Count from 1 to 40."
-"""A question whose drafts are accepted in every step but the last, and one with a draft that is rejected earlier."""
 
+# The tiny target's own answer to both, with upstream llama.cpp and with the fork without a drafter.
 TARGETS_ANSWER = ", ".join(map(str, range(1, 51)))
-"""The tiny target's own answer to both, with upstream llama.cpp and with the fork without a drafter."""
 
+# What the fork logs once it has not restored the position of a target's state.
 NOT_ADVANCED = "find_slot: non-consecutive token position"
-"""What the fork logs once it has not restored the position of a target's state."""
 
 INVALID = b"GGUF of another kind"
 

@@ -15,8 +15,7 @@ from tests.support.cli import dflash, edit_env
 from tests.support.llamacpp_native import connect, init, server_of
 from tests.support.llamacpp_routes import HANGS
 
-LIMIT = 3
-"""HANG_SECONDS of the deployment."""
+LIMIT = 3  # HANG_SECONDS of the deployment
 
 
 @pytest.fixture(scope="module")

@@ -21,9 +21,7 @@ from dflash_deploy.startup.engine import endpoint_of
 from tests.support.cli import dflash
 from tests.support.ports import free_port
 
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
+HANGS = 300.0  # seconds after which something counts as hung
 CLIENTS = 16
 
 

@@ -27,8 +27,7 @@ from tests.support.faults import Fault, Patient, recovered, shows
 from tests.support.llamacpp_native import init, processes, server_of
 from tests.support.llamacpp_routes import HANGS
 
-CUT = 100_000
-"""Bytes that a truncated file lacks."""
+CUT = 100_000  # bytes that a truncated file lacks
 
 
 def refused(name: str, cure: str, code: ExitCode, *says: str) -> Fault:
@@ -168,6 +167,7 @@ def test_a_drafter_without_training_is_named_and_changes_no_answer(deployment: P
     assert "mask_token_id" in checks["drafts"]["hint"]
 
 
+# A server that fails when its log has a thousand lines that the log's thread still has to write.
 FULL_LOG = f"""
 import ctypes, sys
 from pathlib import Path
@@ -187,7 +187,6 @@ def fails(parameters):
 xllamacpp.Server = fails
 sys.exit(llamacpp_wheel.main(["--port", "1"]))
 """
-"""A server that fails when its log has a thousand lines that the log's thread still has to write."""
 
 
 def test_a_server_that_fails_ends_after_its_log_is_written() -> None:

@@ -37,8 +37,8 @@ PROMPTS = asset("models/tiny/prompts.jsonl")
 
 ASK = "What colour is this image?"
 
+# Checks of `test` that the engine ignores, or that the tiny target cannot answer.
 SKIPPED = {"digit", "shape", "tools", "reasoning"}
-"""Checks of `test` that the engine ignores, or that the tiny target cannot answer."""
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,11 @@ from tests.support.monitored import HANGS, Project, Received, fired, watched, we
 from tests.support.prometheus import Prometheus, blackbox_exporter, load, read_from
 
 USUAL: Mapping[str, float] = {}
+# Sampling for which no draft token is right.
 WITHOUT_AGREEMENT: Mapping[str, float] = {"temperature": 100, "top_k": 0, "top_p": 1, "min_p": 0}
-"""Sampling for which no draft token is right."""
 
+# Alerts that depend on the memory and disks of the machine that runs the tests.
 OF_THE_MACHINE = {name for name, needs in read_from().items() if "exporter" in needs}
-"""Alerts that depend on the memory and disks of the machine that runs the tests."""
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ def watching(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             yield started
 
 
+# Recorded metrics without data on this machine, and why.
 NOT_HERE = {
     "dflash:kv_usage": "llama.cpp does not report it",
     "dflash:preemptions_per_second": "llama.cpp does not preempt",
@@ -52,7 +53,6 @@ NOT_HERE = {
     "dflash:fabric_ports_active": "needs InfiniBand or RoCE",
     "dflash:endpoint:": "needs blackbox exporter",
 }
-"""Recorded metrics without data on this machine, and why."""
 
 
 def without_data(expr: str) -> bool:
@@ -76,8 +76,8 @@ def test_each_recorded_metric_and_each_panel_has_a_value_under_load(served: Path
     assert length["metric"]["engine"] == ENGINE
 
 
+# Alerts that depend on the memory and disks of the machine that runs the tests.
 OF_THE_MACHINE = {name for name, needs in read_from().items() if "exporter" in needs}
-"""Alerts that depend on the memory and disks of the machine that runs the tests."""
 
 
 def test_no_alert_of_a_healthy_engine_fires(watching: Prometheus) -> None:

@@ -9,6 +9,7 @@ PARTS = [failure for failure in load_catalog().failures if failure.part]
 
 RELEASES = {"vllm": "vllm-0.33.0", "sglang": "sglang-0.5.23"}
 
+# A file of each part in each engine.
 FILES = {
     "structured-output-failed": ("vllm/v1/structured_output/utils.py", "sglang/srt/constrained/xgrammar_backend.py"),
     "speculation-code-failed": ("vllm/v1/spec_decode/dflash.py", "sglang/srt/speculative/base_spec_worker.py"),
@@ -50,7 +51,6 @@ FILES = {
         "sglang/srt/entrypoints/openai/serving_chat.py",
     ),
 }
-"""A file of each part in each engine."""
 
 
 def first(place: str) -> str:

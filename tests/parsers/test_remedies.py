@@ -37,8 +37,7 @@ ASKED: Mapping[str, Asked] = {
 }
 _ADDED = re.compile(r"\b(?:add|with|try|set another|or) `?(?P<argument>--[a-z][\w-]+(?: [\w./]+(?=`))?)")
 _SET = re.compile(r"\b(?P<name>[A-Z][A-Z0-9_]{3,})=(?P<value>[\w./-]*)")
-_NUMBERS = {"half": "2", "enough": "16384", "": "4096"}
-"""What `up --fix` computes, and what a message carries."""
+_NUMBERS = {"half": "2", "enough": "16384", "": "4096"}  # what `up --fix` computes, and what a message carries
 
 
 def failures_of(engine: str) -> Iterator[Failure]:

@@ -16,6 +16,7 @@ from tests.support.parsers import resolved_by_sglang
 
 Resolved = dict[str, object]
 
+# Options of the plans and the values that SGLang makes of them.
 OPTIONS = {
     "--attention-backend": "attention_backend",
     "--kv-cache-dtype": "kv_cache_dtype",
@@ -27,7 +28,6 @@ OPTIONS = {
     "--speculative-draft-attention-backend": "speculative_draft_attention_backend",
     "--tp-size": "tp_size",
 }
-"""Options of the plans and the values that SGLang makes of them."""
 
 
 def words(plan: Plan, models: Path) -> list[str]:

@@ -17,8 +17,8 @@ KEY, FURTHER_KEY = "only-for-this-test-0123456789", "the-key-of-another-client-0
 LIVENESS = {("GET", "/health"), ("HEAD", "/health")}
 ELSEWHERE = ("/", "/favicon.ico", "/v9/of/a/later/release", "/health/", "/healthz", "/readyz", "/metrics/x")
 
+# The methods that a web server passes on; any other word it refuses itself.
 BY_WEB_SERVERS = [method for method in METHODS if method != "BREW"]
-"""The methods that a web server passes on; any other word it refuses itself."""
 
 Route = tuple[str, str]
 

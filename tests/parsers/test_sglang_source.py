@@ -15,6 +15,7 @@ from tests.support.parsers.fetch import REPOSITORY, fetched
 
 RELEASE = "sglang-0.5.23"
 
+# Phase, file, the text as the file writes it with `{}` for each value, and values.
 LOGGED = [
     ("starting SGLang", "srt/entrypoints/engine.py", "server_args={}", ["{'model_path': '/models/target'}"]),
     ("loading the weights", "srt/model_executor/model_runner.py", "Load weight begin. avail mem={} GB", ["78.60"]),
@@ -62,7 +63,6 @@ LOGGED = [
         [],
     ),
 ]
-"""Phase, file, the text as the file writes it with `{}` for each value, and values."""
 
 NAMED = re.compile(r"SGLang 0\.5\.23 (?:sglang/)?(srt/\S+\.py)")
 

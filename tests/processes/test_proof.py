@@ -189,6 +189,7 @@ def test_a_proof_in_two_parts_keeps_what_the_first_one_showed(tmp_path: Path, mo
     assert proof.main([*asked, "lossless"]) == 2
 
 
+# In place of vLLM: a log with figures, and an answer to everything.
 ENGINE = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -203,7 +204,6 @@ class Handler(BaseHTTPRequestHandler):
 print("Model loading took 28.1 GiB memory, GPU KV cache size: 362,116 tokens", flush=True)
 HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
 """
-"""In place of vLLM: a log with figures, and an answer to everything."""
 
 TORCH = """
 class cuda:

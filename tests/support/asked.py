@@ -12,11 +12,11 @@ from tests.support.hub import Generated
 
 TOKENIZER = json.dumps({"model": "x" * 50_000})
 
+# The repositories of the deployment of `tests.support.box`, by name.
 FILES: dict[str, dict[str, str | Generated]] = {
     "o/target": {"config.json": CONFIG, "tokenizer.json": TOKENIZER, "model.safetensors": TARGET},
     "o/drafter": {"config.json": DRAFTS, "model.safetensors": DRAFTER},
 }
-"""The repositories of the deployment of `tests.support.box`, by name."""
 
 
 def answered(answer: object) -> Heard:
@@ -24,13 +24,13 @@ def answered(answer: object) -> Heard:
     return Heard(0, f"INFO starts\n{MARK}{json.dumps(answer)}\n")
 
 
+# Ends of an engine without an answer, and what is said of each.
 SILENT = [
     (Heard(None, ""), "did not make its configuration within 60 s"),
     (Heard(-11, "Fatal Python error"), "was ended by signal 11"),
     (Heard(1, "No module named dflash_deploy.serve.ask"), "ended with code 1"),
     (Heard(0, f"{MARK}not JSON"), "ended without an answer that can be read"),
 ]
-"""Ends of an engine without an answer, and what is said of each."""
 
 
 class Engine:

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-HANGS = 120.0
-"""Seconds after which something counts as hung."""
+HANGS = 120.0  # seconds after which something counts as hung
 
+# Of requests that never end.
 BEGINNINGS = (
     b"",
     b"GET",
@@ -27,10 +27,9 @@ BEGINNINGS = (
     b"GET /health HTTP/1.1\r\nX: ",
     b"POST /v1/messages HTTP/1.1\r\nA: b\r\n",
 )
-"""Of requests that never end."""
 
+# Spellings of this machine.
 LOOPBACK = ("127.0.0.1", "localhost", "2130706433", "127.1", "0177.0.0.1", "user@127.0.0.1", "[::ffff:127.0.0.1]")
-"""Spellings of this machine."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ _OPTIONS = """\
 	https_port {port}
 """
 
+# A Caddy as an ACME authority.
 AUTHORITY = (
     _OPTIONS
     + """\
@@ -47,9 +48,9 @@ https://localhost:{port} {{
 }}
 """
 )
-"""A Caddy as an ACME authority."""
 
 
+# A Caddy whose certificate stays valid for an hour, which answers every request.
 EXPIRING = (
     _OPTIONS
     + """\
@@ -64,7 +65,6 @@ https://localhost:{port} {{
 }}
 """
 )
-"""A Caddy whose certificate stays valid for an hour, which answers every request."""
 
 
 @dataclass(frozen=True)

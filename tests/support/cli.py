@@ -17,8 +17,8 @@ from dflash_deploy.errors import ExitCode
 from tests.support.command_server import command_server
 from tests.support.schemas import checked_output
 
+# Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines.
 HANGS = 1800
-"""Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines."""
 
 
 @dataclass(frozen=True)

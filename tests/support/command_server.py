@@ -31,14 +31,13 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Beginnings of the variables that are read when a process starts, and not again.
 AT_START = ("PYTHON", "LC_", "LANG", "MALLOC_", "LD_", "TZ")
-"""Beginnings of the variables that are read when a process starts, and not again."""
 
-READ_AT_IMPORT = ("huggingface_hub", "typer.rich_utils")
-"""Modules that read the environment when they are imported."""
+READ_AT_IMPORT = ("huggingface_hub", "typer.rich_utils")  # modules that read the environment when they are imported
 
+# Of the package: what changes the process that imports it, or needs an engine.
 NOT_IMPORTED = ("dflash_deploy.__main__", "dflash_deploy.serve.cpu_site", "dflash_deploy.serve.nvfp4")
-"""Of the package: what changes the process that imports it, or needs an engine."""
 
 
 class CommandServer:

@@ -15,8 +15,8 @@ from tests.support.ports import free_run
 
 IMAGE = "dflash-deploy/vllm:under-test"
 
+# The published one, and those that router and two engines would have without containers: no other test gets them.
 PORTS = 5
-"""The published one, and those that router and two engines would have without containers: no other test gets them."""
 
 
 def docker(*args: str) -> str:

@@ -16,6 +16,7 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "debian"
 
 TEMPLATES = Path("/usr/share/prometheus/alertmanager")
 
+# The package of each program.
 PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
@@ -23,7 +24,6 @@ PACKAGES = {
     "prometheus-node-exporter": "prometheus-node-exporter",
     "prometheus-blackbox-exporter": "prometheus-blackbox-exporter",
 }
-"""The package of each program."""
 
 
 def program(name: str) -> Path:

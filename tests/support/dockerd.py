@@ -20,8 +20,7 @@ from tests.support.docker_client import engine_answers
 from tests.support.procfs import Process, family_of, kill, mount_points
 
 START_SECONDS = 300.0
-SHUTDOWN_SECONDS = 10
-"""How long the daemon gives its containers to stop."""
+SHUTDOWN_SECONDS = 10  # how long the daemon gives its containers to stop
 STOP_SECONDS = 40.0
 
 # The longest path that the daemon makes in its exec root, and the room that a unix socket's address has for it.

@@ -23,14 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = "dflash-deploy"
 
+# Options of the program itself, without a command.
 OF_THE_APP = frozenset({"-h", "--help", "--version", "--install-completion", "--show-completion"})
-"""Options of the program itself, without a command."""
 
-MOST_WORDS = 25
-"""Words of the longest sentence: one idea each."""
+MOST_WORDS = 25  # words of the longest sentence: one idea each
 
+# The files that only the site has, by the place where it shows them, and the function that returns their text.
 ON_THE_SITE = {FOLDER / name: cache(page) for name, page in BUILT.items()}
-"""The files that only the site has, by the place where it shows them, and the function that returns their text."""
 
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 

@@ -18,11 +18,11 @@ from tests.support.cli import Ran, dflash
 
 P = ParamSpec("P")
 
+# What the state is made with. A script plays only what neither engine nor container can be brought into.
 Means = Literal["the command alone", "a real container", "the real engine", "a hub of the tests", "a script"]
-"""What the state is made with. A script plays only what neither engine nor container can be brought into."""
 
+# How far the same command comes once the cause is gone. The port is held by the test where no engine is to start.
 Afterwards = Literal["done", "to the port"]
-"""How far the same command comes once the cause is gone. The port is held by the test where no engine is to start."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,10 @@ class Shown:
     module: str
 
 
+# How many times as long as on an idle machine a command may take beside engines that load and images that build.
 BUSY = 6
-"""How many times as long as on an idle machine a command may take beside engines that load and images that build."""
 
-SHOWN: list[Shown] = []
-"""Every fault of the test modules that are imported, in their order."""
-
+SHOWN: list[Shown] = []  # every fault of the test modules that are imported, in their order
 _noticed: set[Fault] = set()
 _recovered: set[Fault] = set()
 

@@ -18,13 +18,13 @@ from typing import Any
 from tests.support.cli import Ran, dflash
 from tests.support.commands import apt_install, checked, is_installed, run_command, wait_until
 
+# The command of the tests' environment, which all hosts can execute.
 PROGRAM = str(Path(sys.executable).with_name("dflash-deploy"))
-"""The command of the tests' environment, which all hosts can execute."""
 
 SSHD = "/usr/sbin/sshd"
 
+# The interfaces of a host: its cable to the terminal, and the one between the hosts.
 TO_TERMINAL, FABRIC = "eth0", "fab0"
-"""The interfaces of a host: its cable to the terminal, and the one between the hosts."""
 
 
 @dataclass

@@ -7,13 +7,10 @@ from pathlib import Path
 
 from dflash_deploy.weights.gguf import parse_header
 
-ALIGNMENT = 32
-"""Bytes to which the place of the first tensor is rounded up."""
-
+ALIGNMENT = 32  # bytes to which the place of the first tensor is rounded up
 UINT32, FLOAT32, BOOL, TEXT, ARRAY = 4, 6, 7, 8, 9
 
-BFLOAT16 = 30
-"""The number of a type of tensors."""
+BFLOAT16 = 30  # the number of a type of tensors
 
 
 def text(value: str) -> bytes:

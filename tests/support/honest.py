@@ -19,9 +19,7 @@ import httpx
 from dflash_deploy.client.images import plain_png
 from tests.support.attacked import Endpoint, chat
 
-CUT = "a stream that is cut"
-"""Its answer is not compared: the client leaves after the first part."""
-
+CUT = "a stream that is cut"  # its answer is not compared: the client leaves after the first part
 _LONG = "You answer in one short sentence. " * 20
 _TOOL = {"name": "weather", "description": "The weather", "parameters": {"type": "object", "properties": {}}}
 _SHAPE = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 12}}, "required": ["city"]}

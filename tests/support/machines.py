@@ -75,5 +75,5 @@ def made_of(profile: Profile) -> HostFacts:
     return machine(*gpus, container_engine=DOCKER, memory=system, architecture=architecture)
 
 
+# One machine for each profile of the catalog.
 MACHINES = {name: made_of(profile) for name, profile in load_catalog().profiles.items()} | RECORDED
-"""One machine for each profile of the catalog."""

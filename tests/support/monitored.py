@@ -36,12 +36,8 @@ from tests.support.debian import monitoring_path, program
 from tests.support.ports import free_port
 from tests.support.serving import Quiet, listening
 
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
-
-Received = Queue[dict[str, Any]]
-"""The notifications that a webhook got."""
-
+HANGS = 300.0  # seconds after which something counts as hung
+Received = Queue[dict[str, Any]]  # the notifications that a webhook got
 PROMETHEUS, ALERTMANAGER, ALERTMANAGER_FILE = "prometheus", "alertmanager", "alertmanager/alertmanager.yml"
 _PROGRAMS = {PROMETHEUS: "prometheus", ALERTMANAGER: "prometheus-alertmanager"}
 

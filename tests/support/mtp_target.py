@@ -7,8 +7,7 @@ from pathlib import Path
 
 from dflash_deploy.assets import asset
 
-PREFIX = 8
-"""Bytes before the header of a safetensors file: its length."""
+PREFIX = 8  # bytes before the header of a safetensors file: its length
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,15 @@ from torch import Tensor
 
 from dflash_deploy.assets import asset
 
+# Where the metadata stands: ModelOpt's own file, or `quantization_config` in config.json.
 Spelling = Literal["hf_quant_config", "config"]
-"""Where the metadata stands: ModelOpt's own file, or `quantization_config` in config.json."""
 
+# Projections of one input, which the engine computes together.
 FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"), ("in_proj_qkv", "in_proj_z"))
-"""Projections of one input, which the engine computes together."""
 
 ALONE = ("o_proj", "down_proj", "out_proj")
 
+# What stays in BF16, in ModelOpt's wildcards.
 EXCLUDED = [
     "lm_head",
     "mtp*",
@@ -37,13 +38,12 @@ EXCLUDED = [
     "model.language_model.layers.*.linear_attn.in_proj_a",
     "model.language_model.layers.*.linear_attn.in_proj_b",
 ]
-"""What stays in BF16, in ModelOpt's wildcards."""
 
 GROUP = 16
 LARGEST_E2M1 = 6.0
 LARGEST_E4M3 = 448.0
+# The largest activation that `input_scale` is made for; read by kernels alone that multiply in four bits.
 ACTIVATION_PEAK = 32.0
-"""The largest activation that `input_scale` is made for; read by kernels alone that multiply in four bits."""
 
 
 def quantise_checkpoint(target: Path, source: Path | None = None, *, spelling: Spelling = "hf_quant_config") -> Path:

@@ -26,9 +26,7 @@ CHANCE = torch.Generator().manual_seed(7)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 DTYPE = torch.float32 if DEVICE == "cpu" else torch.bfloat16
 Weights = dict[str, Tensor]
-Part = tuple[str, Any]
-"""A part's name in the checkpoint, and the shard that vLLM's loader takes it for."""
-
+Part = tuple[str, Any]  # A part's name in the checkpoint, and the shard that vLLM's loader takes it for
 QKV: tuple[Part, ...] = (("q_proj", "q"), ("k_proj", "k"), ("v_proj", "v"))
 QKV_ROWS = (HEADS * HEAD, KV_HEADS * HEAD, KV_HEADS * HEAD)
 GATE_UP: tuple[Part, ...] = (("gate_proj", 0), ("up_proj", 1))

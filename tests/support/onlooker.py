@@ -13,12 +13,12 @@ from dflash_deploy.redact import generate_key
 
 NOBODY = 65534
 
+# What shows arguments and environments, of all processes that it is allowed to.
 LOOKS = (
     ("ps", "-efww"),
     ("ps", "axeww"),
     ("sh", "-c", "cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null; true"),
 )
-"""What shows arguments and environments, of all processes that it is allowed to."""
 
 SLEEP = (sys.executable, "-Ic", "import time; time.sleep(60)")
 

@@ -27,9 +27,7 @@ KEY = "the-key-of-a-scripted-server-0123456789"
 MODEL = "scripted"
 PICTURE_TOKENS = 50
 SECONDS_PER_TOKEN = 0.002
-TOGETHER = 0.5
-"""Seconds that a request waits for others where an engine fails only beside them."""
-
+TOGETHER = 0.5  # seconds that a request waits for others where an engine fails only beside them
 PROGRAM = "def fibonacci(n): return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2) # from 0 on"
 
 

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+# Ports below those that Linux gives to clients: an engine listens a minute after its port was chosen, and until then
+# a connection of another test could take one of those. A machine may be set to give some of these away too.
 FIRST, LAST = 20_000, 32_000
-"""Ports below those that Linux gives to clients: an engine listens a minute after its port was chosen, and until then a
-connection of another test could take one of those. A machine may be set to give some of these away too."""
 
-GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The first and the last port that Linux gives to clients."""
+GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")  # the first and the last port that Linux gives to clients
 
 
 def free_port() -> int:

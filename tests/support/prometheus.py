@@ -18,8 +18,7 @@ from dflash_deploy.client.endpoint import Endpoint
 from tests.support.debian import program
 from tests.support.ports import free_port
 
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
+HANGS = 300.0  # seconds after which something counts as hung
 
 
 @dataclass(frozen=True)

@@ -13,23 +13,18 @@ from dflash_deploy.serve.engines.counters import MetricNames
 from tests.support.commands import run_command
 from tests.support.debian import program
 
-SERIES = Mapping[str, str]
-"""Values of each series in promtool's notation, at intervals of 30 s."""
+SERIES = Mapping[str, str]  # values of each series in promtool's notation, at intervals of 30 s
+LENGTH = 200  # samples of each series: 100 minutes
 
-LENGTH = 200
-"""Samples of each series: 100 minutes."""
-
+# The increase of each bucket in 30 s: ten requests, nine of them faster than half a second.
 BUCKETS = {"0.1": 5.0, "0.5": 9.0, "2.5": 10.0, "10": 10.0, "60": 10.0, "+Inf": 10.0}
-"""The increase of each bucket in 30 s: ten requests, nine of them faster than half a second."""
 
 NODE = 'deployment="tiny",instance="box"'
 EDGE = 'deployment="tiny",instance="https://box.example/health"'
-ACCEPTANCE_LENGTH = 3.0
-"""That of a healthy engine: two of seven draft tokens are accepted in each step."""
+ACCEPTANCE_LENGTH = 3.0  # that of a healthy engine: two of seven draft tokens are accepted in each step
+HERE = 'deployment="tiny",instance="127.0.0.1:8000"'  # the labels of the engine, as the scrape job sets them
 
-HERE = 'deployment="tiny",instance="127.0.0.1:8000"'
-"""The labels of the engine, as the scrape job sets them."""
-
+# What is filled in for four sequences, a drafter and unified memory.
 LIMITS = {
     "deployment": "tiny",
     "queue": 4,
@@ -38,7 +33,6 @@ LIMITS = {
     "memory_available_bytes": 4 << 30,
     "certificate_seconds": 7 * 86400,
 }
-"""What is filled in for four sequences, a drafter and unified memory."""
 
 
 def counter(per_interval: float, start: float = 1000) -> str:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-RIGHT, WRONG = -0.01, -9.0
-"""Log-probabilities of the word that the model would write, and of every other."""
+RIGHT, WRONG = -0.01, -9.0  # log-probabilities of the word that the model would write, and of every other
 
 
 def rated(question: str, answer: Sequence[str], own: Sequence[str]) -> dict[str, object]:

@@ -25,8 +25,7 @@ from tests.support.parsers.fetch import REPOSITORY
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")
 
-ELSEWHERE = ("/", "/favicon.ico", "/v9/of/a/later/release", "/health/", "/metrics/x")
-"""Paths that no route has."""
+ELSEWHERE = ("/", "/favicon.ico", "/v9/of/a/later/release", "/health/", "/metrics/x")  # paths that no route has
 
 
 @dataclass(frozen=True)

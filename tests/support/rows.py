@@ -12,8 +12,8 @@ import yaml
 
 Row = TypeVar("Row")
 
+# What a failing row raises; `pytest.raises` without an exception raises the second one.
 PROBLEMS = (Exception, pytest.fail.Exception)
-"""What a failing row raises; `pytest.raises` without an exception raises the second one."""
 
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

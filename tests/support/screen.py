@@ -10,8 +10,7 @@ from pathlib import Path
 import pexpect
 import pyte
 
-ENOUGH = 120.0
-"""Seconds after which something that a test waits for is not going to be shown."""
+ENOUGH = 120.0  # seconds after which something that a test waits for is not going to be shown
 
 
 class Screen:

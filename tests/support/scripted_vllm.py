@@ -14,8 +14,7 @@ from tests.support.serving import listening
 REPOSITORY = Path(__file__).parents[2]
 VERSION = "0.32.0"
 TOKENS = 4096
-FORGETS = "SCRIPTED_VLLM_FORGETS"
-"""A variable with which drafts change the answers, as openai_server.Engine describes."""
+FORGETS = "SCRIPTED_VLLM_FORGETS"  # A variable with which drafts change the answers, as openai_server.Engine describes
 
 
 def installed_in(directory: Path) -> dict[str, str]:

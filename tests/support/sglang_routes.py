@@ -12,8 +12,7 @@ from tests.support.parsers.fetch import fetched
 ENTRYPOINTS = "sglang/srt/entrypoints"
 MODULES = ("http_server.py", "elastic_ep.py", "v1_loads.py")
 
-METRICS = ("GET", "/metrics")
-"""Mounted below the application (srt/observability), with --enable-metrics."""
+METRICS = ("GET", "/metrics")  # mounted below the application (srt/observability), with --enable-metrics
 
 
 def routes() -> set[tuple[str, str]]:

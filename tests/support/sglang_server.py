@@ -31,8 +31,7 @@ from tests.support.parsers.fetch import REPOSITORY, fetched
 from tests.support.ports import free_port
 from tests.support.routes import routes_of
 
-HANGS = 600.0
-"""Seconds after which something counts as hung."""
+HANGS = 600.0  # seconds after which something counts as hung
 
 
 @dataclass(frozen=True)

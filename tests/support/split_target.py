@@ -10,8 +10,8 @@ from pathlib import Path
 from dflash_deploy.assets import asset
 from tests.support.mtp_target import Tensor, read_tensors, write_tensors
 
+# Tensors whose rows are queries, keys and values, in this order.
 SPLIT = ("linear_attn.in_proj_qkv.weight", "linear_attn.conv1d.weight")
-"""Tensors whose rows are queries, keys and values, in this order."""
 
 
 def target_for_two(target: Path) -> Path:

@@ -40,8 +40,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "standin"
 KEY_LABEL = "dflash.standin.key"
 # To be raised when the recipe below changes in a way that its inputs do not show.
 RECIPE = 1
-_MADE_OF = "etc/dflash-standin"
-"""The file of the image with its key."""
+_MADE_OF = "etc/dflash-standin"  # the file of the image with its key
 # Downloads over a poor line; nothing here takes minutes otherwise.
 _SLOW = 1800.0
 _LOCAL_SITE = f"usr/local/lib/python{SUITE_PYTHON}/dist-packages"

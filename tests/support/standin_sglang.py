@@ -15,15 +15,15 @@ from tests.support.parsers.fetch import fetched
 TAG = "dflash-standin/sglang:0.5.23"
 RELEASE = "sglang-0.5.23"
 
+# What SGLang imports at its start and vLLM does not, at versions that went together.
 PACKAGES = (
     *("orjson==3.13.0", "gguf==0.19.0", "ipython==9.18.1", "ipython-pygments-lexers==1.1.1", "traitlets==5.16.1"),
     *("stack-data==0.6.3", "executing==2.3.0", "asttokens==3.0.2", "pure-eval==0.2.4", "prompt-toolkit==3.0.53"),
     *("wcwidth==0.9.4", "matplotlib-inline==0.2.2", "pexpect==4.9.0", "ptyprocess==0.7.0", "pygments==2.21.0"),
 )
-"""What SGLang imports at its start and vLLM does not, at versions that went together."""
 
+# Folders of SGLang that a server for language models does not import.
 LEFT_OUT = ("multimodal_gen", "test", "benchmark")
-"""Folders of SGLang that a server for language models does not import."""
 
 DOCKERFILE = """\
 FROM {base}

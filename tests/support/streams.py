@@ -12,8 +12,7 @@ import httpx
 
 from dflash_deploy.client.endpoint import Endpoint
 
-WHOLE = "length"
-"""How an answer ends that has as many tokens as were asked for."""
+WHOLE = "length"  # how an answer ends that has as many tokens as were asked for
 
 
 def answers(endpoint: Endpoint, key: str, tokens: int = 1900) -> Iterator[str]:

@@ -6,8 +6,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 
-HALVES = {"", "restarts", "not restarts", "light", "slow", "not slow"}
-"""The marks by which `make` runs a tier in parts."""
+HALVES = {"", "restarts", "not restarts", "light", "slow", "not slow"}  # the marks by which `make` runs a tier in parts
 
 
 def whole_tier(config: pytest.Config) -> str | None:

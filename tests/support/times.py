@@ -20,8 +20,7 @@ import pytest
 from tests.support.command_server import command_server
 from tests.support.tiers import whole_tier
 
-FOLDER = Path(".cache/times")
-"""One file for each tier, or part of one, that ran as a whole."""
+FOLDER = Path(".cache/times")  # one file for each tier, or part of one, that ran as a whole
 
 
 @dataclass

@@ -17,9 +17,7 @@ from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.serve.engines.counters import SpecCounters
 from dflash_deploy.serve.engines.installed import installed_vllm
 
-LONGEST = 256
-"""Tokens that no answer of the corpus reaches: each ends by itself."""
-
+LONGEST = 256  # tokens that no answer of the corpus reaches: each ends by itself
 WORKER = Path(__file__).with_name("vllm_bench_worker.py")
 
 

@@ -25,8 +25,8 @@ from tests.support.cli import HANGS
 
 ROOT = Path(__file__).parents[2]
 
+# What its programs import that takes long: vLLM's configuration and its parser.
 IMPORTED = ("vllm.engine.arg_utils", "vllm.entrypoints.launchers.cli_args")
-"""What its programs import that takes long: vLLM's configuration and its parser."""
 
 
 @dataclass(frozen=True)

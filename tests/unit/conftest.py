@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
+# Events of https://docs.python.org/3/library/audit_events.html.
 FORBIDDEN = frozenset(
     {
         "os.exec",
@@ -21,7 +22,6 @@ FORBIDDEN = frozenset(
         "subprocess.Popen",
     }
 )
-"""Events of https://docs.python.org/3/library/audit_events.html."""
 
 _running: list[pytest.Item] = []
 _broken: list[str] = []

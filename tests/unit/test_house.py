@@ -12,12 +12,12 @@ from tests.support.trees import nodes_of, tree_of
 PACKAGE = Path(dflash_deploy.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path.resolve() for path in sorted(PACKAGE.rglob("*.py"))}
 
+# Modules that may write an engine's name as text, and why.
 NOT_AN_ENGINE = {
     "operations/bundle.py": "names of distributions whose versions go into the bundle",
     "serve/field.py": "names of the templates in env-templates/",
     "serve/cpu_site/sitecustomize.py": "the distribution that vLLM's CPU build is asked for",
 }
-"""Modules that may write an engine's name as text, and why."""
 
 
 def public_classes() -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ import pytest
 
 from tools import language
 
+# Terms of the field that the texts use and that a reader must be able to look up.
 FIELD_TERMS = {
     "acceptance length",
     "acceptance rate by position",
@@ -38,7 +39,6 @@ FIELD_TERMS = {
     "tpot",
     "ttft",
 }
-"""Terms of the field that the texts use and that a reader must be able to look up."""
 
 
 def test_no_text_uses_a_word_that_has_a_plain_replacement() -> None:

@@ -16,13 +16,13 @@ from dflash_deploy.diagnosis.lines import parsed
 from tests.support.rows import rows_of
 from tools.diagnosis.shapes import EXITS, SHAPES
 
+# `part named`: only the part of the engine that failed is known. The decisive line is shown as for an unknown one.
 Result = Literal["named", "part named", "line shown", "line not shown", "wrong"]
-"""`part named`: only the part of the engine that failed is known. The decisive line is shown as for an unknown one."""
 
-HALVES = ("built", "held_out")
-"""Files of failures: to build the diagnosis with, and only to score it."""
+HALVES = ("built", "held_out")  # files of failures: to build the diagnosis with, and only to score it
 
 
+# Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later.
 BLIND_SETS = (
     "blind",
     "second",
@@ -42,7 +42,6 @@ BLIND_SETS = (
     "sixteenth",
     "seventeenth",
 )
-"""Files of failures and healthy logs that were frozen before they were scored. Rows for some of them came later."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,7 @@ class Frozen:
         return f"{self.whole}, {self.alarms} of {self.healthy} healthy logs called ill{half}"
 
 
+# How the diagnosis did on them before any row was made for them.
 FROZEN = {
     "second": Frozen(Half(30, 13, 1), 10, 0),
     "third": Frozen(Half(43, 17, 1), 10, 0, Half(22, 10, 0)),
@@ -90,7 +90,6 @@ FROZEN = {
     "sixteenth": Frozen(Half(15, 14, 0), 5, 1, Half(6, 5, 0)),
     "seventeenth": Frozen(Half(62, 44, 1), 14, 0, Half(31, 20, 1)),
 }
-"""How the diagnosis did on them before any row was made for them."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +130,7 @@ def result(case: Case) -> tuple[Result, str]:
     return ("line shown" if shown else "line not shown"), ""
 
 
-scored = cache(result)
-"""The same, kept: for the cases of the files, which several tests and pages ask about."""
+scored = cache(result)  # the same, kept: for the cases of the files, which several tests and pages ask about
 
 
 def alarm(case: Case) -> str:

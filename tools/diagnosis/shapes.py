@@ -178,5 +178,5 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "plain": str,
 }
 
+# The exit code that comes with a frame; all others end with 1.
 EXITS = {"sglang": 137, "vllm-request": None, "docker": 1}
-"""The exit code that comes with a frame; all others end with 1."""

@@ -11,17 +11,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-SYNCED = "synced "
-"""Begins a line that tells the inode of a file that was written to disk."""
+SYNCED = "synced "  # begins a line that tells the inode of a file that was written to disk
 
+# Events of sys.addaudithook whose first arguments are files.
 NAMED = frozenset(
     f"os.{call}" for call in ("rename", "link", "symlink", "mkdir", "rmdir", "remove", "truncate", "chmod", "chown")
 )
-"""Events of sys.addaudithook whose first arguments are files."""
 
 
+# Events whose last argument is the directory that the first one is relative to, or -1.
 REMOVING = frozenset({"os.remove", "os.rmdir"})
-"""Events whose last argument is the directory that the first one is relative to, or -1."""
 
 
 class Effects:

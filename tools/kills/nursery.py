@@ -22,8 +22,7 @@ from dflash_deploy.cli.app import main
 from dflash_deploy.runtime.native_process import SUPERVISOR
 from tools.kills.effects import SYNCED, Effects
 
-LONGEST = 300.0
-"""Seconds after which a command hangs."""
+LONGEST = 300.0  # seconds after which a command hangs
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ import re
 
 from tools.kills.trial import Trial
 
+# Effects in front of which everything has the names and the content that it has in front of the next one.
 _SAME = re.compile(r"open |fsync |os\.ch(own|mod) |os\.mkdir (models|deployment(/\.dflash)?$)")
-"""Effects in front of which everything has the names and the content that it has in front of the next one."""
 
-_COPIED = re.compile(r"deployment/\.dflash/build\.\d+(\.old)?/")
-"""One of many files that are copied alike."""
+_COPIED = re.compile(r"deployment/\.dflash/build\.\d+(\.old)?/")  # one of many files that are copied alike
 
+# Parts of names in which files differ that are fetched alike, and numbers of this run.
 _ALIKE = re.compile(r"(?<=models/)\w+/|\.[0-9a-f]{8}$|\d+|(config|tokenizer)\.json|model\.safetensors")
-"""Parts of names in which files differ that are fetched alike, and numbers of this run."""
 
 _NAMING = ("os.rename", "os.link")
 EVERY = 50

@@ -18,22 +18,20 @@ from tests.support.procfs import Process, family_of, kill
 from tests.support.schemas import problems
 from tools.kills.nursery import End, Order
 
+# Files whose content is another one in each run.
 CHANGING = re.compile(
     r"deployment/\.dflash/(lock|engine\.log(\.\d|\.next)?|(run|exit|project|last-start)\.json|journal\.jsonl(\.1)?)"
     r"|(.*/)?\.pull/lock|hf/.*|models/\w+/\.dflash-verified\.json"
 )
-"""Files whose content is another one in each run."""
 
+# What a killed command may leave, and the next one removes or continues.
 UNFINISHED = re.compile(r"(.*/)?(\..+\.[0-9a-f]{8}|\.pull/.+)|deployment/\.dflash/build\.\d.*")
-"""What a killed command may leave, and the next one removes or continues."""
 
 BUILD = "deployment/.dflash/build/"
 _KEY = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
 _LABEL = re.compile(r"(secrets-hash: ).*")
 
-STARTING = frozenset({"up", "rollback"})
-"""Commands after which an engine runs."""
-
+STARTING = frozenset({"up", "rollback"})  # commands after which an engine runs
 Files = Mapping[str, str]
 
 

@@ -16,8 +16,7 @@ FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 PROMPT = "$ "
 SVG = "{http://www.w3.org/2000/svg}"
 
-HOME = "/home/you/box"
-"""The directory of the deployment in a picture."""
+HOME = "/home/you/box"  # the directory of the deployment in a picture
 
 
 @dataclass(frozen=True)

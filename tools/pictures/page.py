@@ -14,8 +14,7 @@ from tests.support.llamacpp_native import init
 from tests.support.opened_page import Opened, ask, bring, click, ended, opened
 from tools.pictures.album import FOLDER
 
-PICTURE = "green.png"
-"""What the model is asked about."""
+PICTURE = "green.png"  # what the model is asked about
 
 
 def main() -> None:

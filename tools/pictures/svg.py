@@ -6,23 +6,20 @@ from xml.sax.saxutils import escape
 
 from tools.pictures.terminal import Line, Run
 
-SIZE, CELL, ROW, MARGIN = 14, 8.4, 20, 20
-"""Of the font, a column, a line and the edge, in pixels."""
-
-LONGEST_PAUSE = 0.8
-"""Seconds that a moving picture waits for its next line, which may have taken minutes."""
+SIZE, CELL, ROW, MARGIN = 14, 8.4, 20, 20  # of the font, a column, a line and the edge, in pixels
+LONGEST_PAUSE = 0.8  # seconds that a moving picture waits for its next line, which may have taken minutes
 
 LIGHT = {
     "default": "#1f2328", "ground": "#ffffff", "edge": "#d0d7de", "black": "#57606a", "red": "#cf222e",
     "green": "#116329", "brown": "#7d4e00", "blue": "#0550ae", "magenta": "#8250df", "cyan": "#1b7c83",
     "white": "#57606a", "prompt": "#57606a",
 }  # fmt: skip
+# Colours by the terminal's names for them; each has a contrast of at least 4.5 with its ground (WCAG 2.2, 1.4.3).
 DARK = {
     "default": "#e6edf3", "ground": "#0d1117", "edge": "#30363d", "black": "#8b949e", "red": "#ff7b72",
     "green": "#3fb950", "brown": "#d29922", "blue": "#58a6ff", "magenta": "#bc8cff", "cyan": "#39c5cf",
     "white": "#b1bac4", "prompt": "#8b949e",
 }  # fmt: skip
-"""Colours by the terminal's names for them; each has a contrast of at least 4.5 with its ground (WCAG 2.2, 1.4.3)."""
 
 
 def picture(lines: Sequence[Line], *, title: str, columns: int, moving: bool = False) -> str:

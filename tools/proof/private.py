@@ -14,8 +14,8 @@ from pathlib import Path
 
 from dflash_deploy.redact import Redact, redact_by_shape
 
+# Names that many machines and users have: they say nothing, and occur in ordinary text.
 GENERIC = frozenset({"root", "user", "ubuntu", "debian", "admin", "nobody", "vllm", "localhost", "docker"})
-"""Names that many machines and users have: they say nothing, and occur in ordinary text."""
 
 _SHORTEST_NAME = 3
 
@@ -24,6 +24,7 @@ _GROUPS = rf"{_HEX}{{1,4}}(?::{_HEX}{{1,4}}){{0,6}}"
 _ENDINGS = "com|net|org|io|ai|dev|edu|corp|example|home|internal|intranet|lan|local"
 _PART = r"[^\s/:'\"<>|,;=]+"
 
+# Forms of what names a machine or person, and what is in its place. A path keeps its last part.
 _SHAPES = (
     (re.compile(rf"\b(?:GPU-|MIG-)?{_HEX}{{8}}-(?:{_HEX}{{4}}-){{3}}{_HEX}{{12}}\b"), "[uuid]"),
     (re.compile(r"(?i)(\bserial(?: (?:number|no\.?))?\s*[:=#]?\s*)(?=\w*\d)\w{6,}"), r"\1[serial]"),
@@ -36,7 +37,6 @@ _SHAPES = (
     (re.compile(rf"(?<![\w.\]])(?:/(?:home|Users)/|~(?=[A-Za-z])){_PART}"), "..."),
     (re.compile(rf"(?<![\w.~\]-])(?<!:/)(?!/v1/)(?:~?\.{{0,3}}/(?:{_PART}/)+|~/)(?=[^\s/])"), ".../"),
 )
-"""Forms of what names a machine or person, and what is in its place. A path keeps its last part."""
 
 
 def cleaner(names: Iterable[str], places: Iterable[Path]) -> Redact:

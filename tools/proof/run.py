@@ -31,12 +31,8 @@ from tools.proof.share import StepState, public_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
-GRACE = 30.0
-"""Seconds for `down` after a step that its limit ended, and for a process after SIGTERM."""
-
-INTERRUPTED = "interrupted"
-"""The reason of the step that Ctrl-C ended."""
-
+GRACE = 30.0  # seconds for `down` after a step that its limit ended, and for a process after SIGTERM
+INTERRUPTED = "interrupted"  # the reason of the step that Ctrl-C ended
 NAMED = {"profile": "PROFILE", "model": "PAIR", "engine": "ENGINE"}
 
 LOGS = 64 * 2**20
@@ -386,6 +382,7 @@ def _first_error(session: Session) -> str:
     return next((line[:300] for line in lines if re.search(r"\b[A-Z]\w*(?:Error|Exception): ", line)), "no error")
 
 
+# Tokens of questions that the tiny target has learned: on others a quantized model is further from its reference.
 _TOKENS = """
 import json, sys
 from transformers import AutoTokenizer
@@ -394,7 +391,6 @@ asked = [one for one in map(json.loads, open(sys.argv[2])) if one.get("kind") ==
 made = [tokenizer.apply_chat_template(one["messages"], add_generation_prompt=True, return_dict=False) for one in asked]
 json.dump(made, open(sys.argv[3], "w"))
 """
-"""Tokens of questions that the tiny target has learned: on others a quantized model is further from its reference."""
 
 
 def _loader(session: Session) -> Outcome:

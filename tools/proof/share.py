@@ -23,17 +23,16 @@ from dflash_deploy.intake.documents import Digest, Milliseconds
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import Lock
 
-LARGEST_SHARED: Final = 2**18
-"""Bytes of the largest shared file."""
+LARGEST_SHARED: Final = 2**18  # bytes of the largest shared file
 
+# The name of every workload that does not come with the package: a file's name may say more.
 OWN_PROMPTS = "own prompts"
-"""The name of every workload that does not come with the package: a file's name may say more."""
 
+# The values of settings that are shared: numbers, schedules of drafts, switches, attention backends, quantizations.
 _VALUE = (
     r"^(\d{1,12}(\.\d{1,6})?|(\d{1,5}-\d{1,5}:\d{1,3},?){1,16}|on|off|auto|FLASH_ATTN|FLASHINFER|TRITON_ATTN"
     r"|(fp|bf|bfloat|q|nvfp)\d{1,2}(_[a-z0-9]{1,6}){0,2})$"
 )
-"""The values of settings that are shared: numbers, schedules of drafts, switches, attention backends, quantizations."""
 
 _SETTINGS = (
     *SIZES,
@@ -54,8 +53,8 @@ _GPU, _CAPABILITY, _DRIVER = (
     r"^(\d{1,2}\.\d)?$",
     r"^(\d{1,4}(\.\d{1,4}){1,2})?$",
 )
+# Versions of packages: a private build's own words are left out.
 _VERSION = r"^\d{1,4}(\.\d{1,5}){0,3}((a|b|rc|\.?post|\.?dev)\d{1,6}){0,2}(\+(cpu|cu\d{2,3}|g[0-9a-f]{6,12}))?$"
-"""Versions of packages: a private build's own words are left out."""
 GpuName = Annotated[str, Field(pattern=_GPU)]
 
 

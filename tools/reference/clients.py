@@ -24,6 +24,7 @@ requests of a run had status 200. The rows with vLLM set `TOOL_CALL_PARSER=qwen3
 rows with "CI"; all others were run at their date.
 """
 
+# Clients of `connect` without a run, and why.
 NOT_RUN = {
     "any": "no client: LangChain, LlamaIndex, pydantic-ai and lm-eval have its values above",
     "librechat": "a web application that is published as a container image, and as no package",
@@ -31,7 +32,6 @@ NOT_RUN = {
     "vscode": "an application with windows",
     "zed": "an application with windows",
 }
-"""Clients of `connect` without a run, and why."""
 
 
 class ClientRun(BaseModel):

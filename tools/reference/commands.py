@@ -26,8 +26,7 @@ clients and deployments.
 {SOURCE}
 """
 
-_VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}
-"""How the value of an option is written, by its type."""
+_VALUES = {str: "TEXT", int: "N", float: "N", Path: "PATH"}  # how the value of an option is written, by its type
 
 
 def commands() -> Iterator[tuple[str, Any]]:

@@ -28,8 +28,8 @@ prompts.
 {BUILT.format(source="`dflash_deploy/catalog/failures/`")}
 """
 
+# What the introduction says once for all remedies: where settings are, and which one chooses the release.
 _IN_ENV = re.compile(r" \(DFLASH_ENGINE in \.env\)|(?P<setting>\b[A-Z]{2,}_[A-Z0-9_]+(?:=[^\s,;]+)?) in \.env\b")
-"""What the introduction says once for all remedies: where settings are, and which one chooses the release."""
 
 
 def page() -> str:

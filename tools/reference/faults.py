@@ -10,9 +10,7 @@ from tests.support.faults import SHOWN, Means, Shown
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
-MARK = "from tests.support.faults import"
-"""What a module holds that declares a fault."""
-
+MARK = "from tests.support.faults import"  # what a module holds that declares a fault
 _HEAD = """# Faults
 
 Faults that the tests create, and what the commands report. Each row is a test:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+# The note at the end of the introduction of a page that is checked in.
 GENERATED = "Generated from {source}\nby `make generate`; a test compares them."
-"""The note at the end of the introduction of a page that is checked in."""
 
+# The note at the end of the introduction of a page that only the site has.
 BUILT = "Generated from {source}\nby `make docs`."
-"""The note at the end of the introduction of a page that only the site has."""
 
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}
-"""How people write the names of the engines."""
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp"}  # how people write the names of the engines
 
 
 def table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> Iterator[str]:

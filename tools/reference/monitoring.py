@@ -36,8 +36,8 @@ Each series has the labels `deployment` and `instance` of the scrape job. Series
 """
 
 
+# A recording rule with what is said about it.
 _COMMENT = re.compile(r"  # (?P<said>.+)\n  - record: (?P<name>\S+)\n")
-"""A recording rule with what is said about it."""
 
 
 def _said(file: str) -> dict[str, str]:
@@ -94,12 +94,12 @@ def metrics() -> str:
     return joined(_METRICS, *table(("metric", "unit", "from", "meaning"), rows))
 
 
+# What a recorded metric is from, by a part of its expression.
 _SOURCES = {
     "node_": "node exporter",
     "DCGM_": "DCGM exporter",
     "probe_": "blackbox exporter",
 }
-"""What a recorded metric is from, by a part of its expression."""
 
 
 def _source(rules: list[dict[str, Any]]) -> str:

@@ -11,8 +11,7 @@ SECURITY = Path(__file__).resolve().parents[2] / "SECURITY.md"
 
 Route = tuple[str, str]
 
-HERE: frozenset[Route] = frozenset({("GET", "/health")})
-"""What every engine answers here; HEAD counts as GET."""
+HERE: frozenset[Route] = frozenset({("GET", "/health")})  # what every engine answers here; HEAD counts as GET
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from tools.reference import (
 
 Pages = Mapping[str, Callable[[], str]]
 
+# What README.md, SECURITY.md, the alerts or editors lead to in the repository: `make generate` writes them.
 CHECKED_IN: Pages = {
     "clients.md": clients.page,
     "settings.md": settings.page,
@@ -35,8 +36,8 @@ CHECKED_IN: Pages = {
     "faults.md": lambda: faults.page(faults.shown()),
     "alerts.md": monitoring.alerts,
 }
-"""What README.md, SECURITY.md, the alerts or editors lead to in the repository: `make generate` writes them."""
 
+# What only the site has: `tools/site_pages.py` writes them while the site is built.
 BUILT: Pages = {
     "commands.md": commands.page,
     "models.md": lambda: catalog.models(load_catalog()),
@@ -50,4 +51,3 @@ BUILT: Pages = {
     "json.md": schemas.page,
     **dict(schemas.files()),
 }
-"""What only the site has: `tools/site_pages.py` writes them while the site is built."""

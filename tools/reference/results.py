@@ -16,9 +16,7 @@ from tools.reference.markdown import GENERATED, code, joined, table
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
 
-Results = Mapping[str, SharedResult]
-"""Shared results by the name of their file."""
-
+Results = Mapping[str, SharedResult]  # shared results by the name of their file
 _HEAD = f"""# Shared results
 
 What was measured on machines of users and of this project, with `make proof`. To add yours:
@@ -29,8 +27,7 @@ What was measured on machines of users and of this project, with `make proof`. T
 {GENERATED.format(source="`docs/results/*.json`")}
 """
 
-_FILE = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.json")
-"""Names of files become headings and links of the page."""
+_FILE = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.json")  # names of files become headings and links of the page
 
 _COLUMNS = (
     "step", "workload", "concurrency", "drafter", "tokens/s", "ratio", "acceptance length", "plan", "published",

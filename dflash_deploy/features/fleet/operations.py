@@ -28,25 +28,24 @@ from dflash_deploy.serve.settings import Settings
 
 EXAMPLE = "docs/reference/fleet.yaml is an annotated example"
 
+# Options of `ssh`: it asks nothing, accepts no unknown host, and gives a host only the command and its input.
 OPTIONS = (
     *("BatchMode=yes", "StrictHostKeyChecking=yes", "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"),
     *("ControlPath=none", "ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3", "LogLevel=ERROR"),
 )
-"""Options of `ssh`: it asks nothing, accepts no unknown host, and gives a host only the command and its input."""
 
+# Exit codes of `ssh` for its own failures, and of a shell that does not find the program.
 SSH_FAILED, NOT_INSTALLED = 255, 127
-"""Exit codes of `ssh` for its own failures, and of a shell that does not find the program."""
 
+# What pipx and uv install is not on the PATH of a shell without a terminal.
 _PROGRAM = 'PATH="$PATH:$HOME/.local/bin"; command -v dflash-deploy >/dev/null || exit 127; exec dflash-deploy "$@"'
-"""What pipx and uv install is not on the PATH of a shell without a terminal."""
 
+# Writes the key that comes on standard input. `read` and `printf` belong to the shell, so no `ps` shows it.
 _KEY = f"""cd "$1" && umask 077 && IFS= read -r key && [ -n "$key" ] &&
 {{ grep -v "^{Settings.vllm_api_key}=" .env; printf "{Settings.vllm_api_key}=%s\\n" "$key"; }} >.env.fleet &&
 mv .env.fleet .env"""
-"""Writes the key that comes on standard input. `read` and `printf` belong to the shell, so no `ps` shows it."""
 
-MOST, LONGEST = 16 * MIB, 64 << 10
-"""Characters of a host's document, and of one line."""
+MOST, LONGEST = 16 * MIB, 64 << 10  # characters of a host's document, and of one line
 
 
 class FleetHost(Entry):

@@ -34,19 +34,17 @@ from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import url_of
 from dflash_deploy.startup.published import published_of
 
+# Its files that differ between deployments: names with a dollar sign are filled in.
 FILLED = ("prometheus.yml", "limits.yaml", "blackbox/blackbox.yml")
-"""Its files that differ between deployments: names with a dollar sign are filled in."""
+# The receivers of alerts, a person's file, and the password of Grafana's user `admin`.
 WRITTEN_ONCE = ("alertmanager/alertmanager.yml", "grafana.password")
-"""The receivers of alerts, a person's file, and the password of Grafana's user `admin`."""
 COMPOSE_FILE, ENV_FILE, ROOT_FILE = "docker-compose.yaml", ".env", "blackbox/root.crt"
-KEY_NAME, KEY_FILE = "prometheus", "metrics.key"
-"""The further key that Prometheus sends; it opens /metrics only."""
+KEY_NAME, KEY_FILE = "prometheus", "metrics.key"  # the further key that Prometheus sends; it opens /metrics only
 HOST = "127.0.0.1"
 SERVICES = {"PROMETHEUS": 9090, "ALERTMANAGER": 9093, "GRAFANA": 3000, "NODE": 9100, "GPU": 9400, "BLACKBOX": 9115}
+# The ports on 127.0.0.1, unless `.env` of the project has others.
 PORTS = {f"{service}_PORT": str(port) for service, port in SERVICES.items()}
-"""The ports on 127.0.0.1, unless `.env` of the project has others."""
-READY_WITHIN = 120.0
-"""Seconds until a service must answer; on an idle machine one takes less than one."""
+READY_WITHIN = 120.0  # seconds until a service must answer; on an idle machine one takes less than one
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 from dflash_deploy.registry import Feature
 
-DOCUMENTS: dict[str, type] = {}
-"""`open` prints no document: it runs until it is stopped."""
+DOCUMENTS: dict[str, type] = {}  # `open` prints no document: it runs until it is stopped
 
 FEATURE = Feature(
     commands={"open": (f"{__name__}.commands", "Talk to the model on a page of this machine.")},

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from dflash_deploy.features.page.server import Listening
 
-FIRST_PORT = 1024
-"""Lower ports are for root, and browsers leave out some of them when they name a host."""
+FIRST_PORT = 1024  # lower ports are for root, and browsers leave out some of them when they name a host
 
 
 @command(examples=("open", "open --url http://box:8000 --key-file key"), json=False)

@@ -20,11 +20,8 @@ from dflash_deploy.client.talk import EncodedPicture, Figures, Message, Talk, Ta
 from dflash_deploy.errors import BadInput
 from dflash_deploy.operations.ask import LARGEST_FILE, AskedEndpoint, failed
 
-MOST_IMAGES = 8
-"""Pictures of one question."""
-
-PREVIEW = 240
-"""Pixels of a picture in the conversation, at most."""
+MOST_IMAGES = 8  # pictures of one question
+PREVIEW = 240  # pixels of a picture in the conversation, at most
 
 # HTML of an answer is shown as text, and a link of another kind than http, mailto or ftp stays text. No pictures: a
 # browser would fetch them from any host

@@ -16,12 +16,10 @@ from dflash_deploy.operations.status import Answered, gib, status, status_url
 from dflash_deploy.redact import Redact
 from dflash_deploy.startup.progress import usual_seconds
 
-Row = tuple[str, str]
-"""The name of a fact, and the fact."""
+Row = tuple[str, str]  # the name of a fact, and the fact
 
 
-BAR = 18
-"""Pixels of a bar of the chart, and of the gap after those of a workload."""
+BAR = 18  # pixels of a bar of the chart, and of the gap after those of a workload
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ def _answered(answered: Answered) -> Iterator[Row]:
     yield "do", answered.do or ""
 
 
+# What a bar of the chart measured, and its colour: seen on a light and on a dark page.
 SIDES = (("with drafts", "#0f9d76"), ("without drafts", "#9aa5b1"), ("MTP head", "#3f7fd6"))
-"""What a bar of the chart measured, and its colour: seen on a light and on a dark page."""
 
 
 def _side(row: BenchRow) -> str:

@@ -24,14 +24,12 @@ Receive = Callable[[], Awaitable[Scope]]
 Send = Callable[[Scope], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LARGEST_BODY = 21 * 2**20
-"""Bytes of a request: one picture, and the form around it."""
-
+LARGEST_BODY = 21 * 2**20  # bytes of a request: one picture, and the form around it
 READS = frozenset({"GET", "HEAD"})
 
-POLICY_VIOLATION = 1008
-"""The code that closes a refused WebSocket (RFC 6455, 7.4.1)."""
+POLICY_VIOLATION = 1008  # the code that closes a refused WebSocket (RFC 6455, 7.4.1)
 
+# Of each answer.
 HEADERS = {
     # the page is built by scripts in it, as Vue compiles its templates; nothing comes from another host or goes there,
     # so that an answer cannot send the conversation away as the address of a picture
@@ -44,13 +42,12 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
 }
-"""Of each answer."""
 
 # the browser asks again by itself, from this origin: after a redirect from elsewhere it would not send the cookie
 ENTERED = '<!doctype html><html lang="en"><title>dflash-deploy</title><meta http-equiv="refresh" content="0;url=/">'
 
+# Linux's tables of connections, with the user ID of each socket (proc_pid_net(5)).
 CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-"""Linux's tables of connections, with the user ID of each socket (proc_pid_net(5))."""
 
 OTHER_USER = "This address belongs to another user of this machine."
 

@@ -19,11 +19,8 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
-LARGEST_MESSAGE = 2**20 * 8
-"""Bytes that a browser sends at once on its WebSocket: the text of a question, escaped."""
-
-LAST_REQUESTS = 1
-"""Seconds that open requests get after Ctrl-C."""
+LARGEST_MESSAGE = 2**20 * 8  # bytes that a browser sends at once on its WebSocket: the text of a question, escaped
+LAST_REQUESTS = 1  # seconds that open requests get after Ctrl-C
 
 
 def check_installed() -> None:

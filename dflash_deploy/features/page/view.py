@@ -20,9 +20,7 @@ from dflash_deploy.intake.files import shown
 from dflash_deploy.operations.ask import LARGEST_IMAGE, picture
 from dflash_deploy.operations.connect import Connections
 
-TICK = 0.1
-"""Seconds between two drawings of the answer that arrives."""
-
+TICK = 0.1  # seconds between two drawings of the answer that arrives
 STYLE = """
 body { --line: #d5dae0; --shade0: #cfeee3; --shade1: #dfe3fb; --asked: #eef1f4 }
 .body--dark { --line: #3a424c; --shade0: #14503f; --shade1: #343c78; --asked: #2a3037 }

@@ -86,6 +86,7 @@ _FORK = {
     "        context = get_mp_context()\n": '        context = get_context("fork")\n',
 }
 
+# Lines of 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right.
 _PATCHES = {
     "vllm.distributed.utils": _YIELD,
     "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention": _GDN,
@@ -93,7 +94,6 @@ _PATCHES = {
     "vllm.v1.engine.utils": _FORK,
     "vllm.v1.sample.ops.topk_topp_sampler": _TOP_K,
 }
-"""Lines of 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right."""
 
 
 class _CpuDistribution(metadata.Distribution):

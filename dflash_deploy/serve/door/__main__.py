@@ -33,8 +33,8 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES, SECRETS_FILE, read_secrets
 from dflash_deploy.serve.settings import Settings
 
+# Exit codes: settings that cannot work, as of `dflash_deploy.serve`; and a port that is taken.
 REFUSED, NOT_LISTENING = 3, 1
-"""Exit codes: settings that cannot work, as of `dflash_deploy.serve`; and a port that is taken."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ BEHIND: Mapping[str, Behind] = {
     VLLM: Behind("", "--uds", Settings.vllm_api_key.name, NO_GAPS),
 }
 
-_PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal that a process gets when its parent dies."""
+_PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent dies
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

@@ -20,18 +20,14 @@ from enum import Enum
 from dflash_deploy.serve.gateway.asgi import App, Receive, Scope, Send, answer_error, ask_inside
 from dflash_deploy.serve.gateway.keys import ASLEEP, FALLING, LIVENESS, METRICS, WAKING
 
+# Routes that answer from asleep what the engine answered last: clients and dashboards ask them again and again.
 REMEMBERED = ("/v1/models", METRICS, "/props")
-"""Routes that answer from asleep what the engine answered last: clients and dashboards ask them again and again."""
 
+# Added to the engine's last counters while it is asleep.
 ASLEEP_METRIC = b"# TYPE dflash_asleep gauge\ndflash_asleep 1\n"
-"""Added to the engine's last counters while it is asleep."""
 
-ENDS = 40.0
-"""Seconds that an engine has to end after SIGTERM before it is killed."""
-
-ASKS = 0.1
-"""Seconds after which an engine that starts is asked again."""
-
+ENDS = 40.0  # seconds that an engine has to end after SIGTERM before it is killed
+ASKS = 0.1  # seconds after which an engine that starts is asked again
 Start = Callable[[], Awaitable[asyncio.subprocess.Process]]
 
 

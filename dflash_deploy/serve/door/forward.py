@@ -25,6 +25,7 @@ from yarl import URL
 from dflash_deploy.serve.door.listener import Unfinished
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send, answer_error
 
+# Headers, in lower case, that belong to one of the two connections.
 NOT_PASSED_ON = frozenset(
     {
         # of one connection only (RFC 9110, section 7.6.1)
@@ -34,14 +35,13 @@ NOT_PASSED_ON = frozenset(
         *("expect", "authorization", "host", "server"),
     }
 )
-"""Headers, in lower case, that belong to one of the two connections."""
 
+# Headers that aiohttp's client would add to a request without them.
 _AUTOMATIC = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Headers that aiohttp's client would add to a request without them."""
 
 
+# Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five.
 QUEUE_FULL = 0.01
-"""Seconds between two tries to connect to an engine whose queue of connections is full: llama.cpp's holds five."""
 
 
 class _Connector(UnixConnector):

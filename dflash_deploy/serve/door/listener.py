@@ -14,11 +14,10 @@ from dflash_deploy.serve.gateway.connections import IDLE_SECONDS, WaitingConnect
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
+# Sent before the body is read, to clients that wait for it; a refused request never gets it.
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Sent before the body is read, to clients that wait for it; a refused request never gets it."""
 
-SERVER = "dflash-deploy"
-"""The header `Server`: aiohttp's own names versions."""
+SERVER = "dflash-deploy"  # the header `Server`: aiohttp's own names versions
 
 
 class Unfinished(ConnectionError):

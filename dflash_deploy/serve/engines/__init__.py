@@ -11,10 +11,8 @@ from dflash_deploy.serve.engines.llamacpp import Llamacpp, LlamacppBuun
 from dflash_deploy.serve.engines.sglang import Sglang
 from dflash_deploy.serve.engines.vllm import Vllm
 
+# Every engine by its name in the catalog.
 ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (Vllm(), Sglang(), Llamacpp(), LlamacppBuun())}
-"""Every engine by its name in the catalog."""
 
-DEFAULT = "vllm"
-"""The engine of an image that does not say which one it holds, and of the native runtime."""
-
+DEFAULT = "vllm"  # the engine of an image that does not say which one it holds, and of the native runtime
 __all__ = ["DEFAULT", "ENGINES", "Build", "Engine", "Launch"]

@@ -17,18 +17,17 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP, Speculation
 from dflash_deploy.serve.traces import check_exporters
 
+# The only allowed domain if none is set: vLLM and SGLang read an empty list as every domain (vLLM 0.19 to 0.33,
+# multimodal/media/connector.py; SGLang 0.5.23, srt/utils/common.py), and no domain ends in .invalid (RFC 6761).
 NO_DOMAIN = "no-remote-media.invalid"
-"""The only allowed domain if none is set: vLLM and SGLang read an empty list as every domain (vLLM 0.19 to 0.33,
-multimodal/media/connector.py; SGLang 0.5.23, srt/utils/common.py), and no domain ends in .invalid (RFC 6761)."""
 
+# The module that runs an engine behind the gateway: it gives the engine its address and its key.
 DOOR = "dflash_deploy.serve.door"
-"""The module that runs an engine behind the gateway: it gives the engine its address and its key."""
 
+# How an endpoint reads an answer again without drafts: `dflash_deploy.client.rereading` has both ways.
 RereadingMethod = Literal["echo", "tokens"]
-"""How an endpoint reads an answer again without drafts: `dflash_deploy.client.rereading` has both ways."""
 
-IN_ENV = "`ps` shows arguments to every user"
-"""Why secrets are not passed as arguments."""
+IN_ENV = "`ps` shows arguments to every user"  # why secrets are not passed as arguments
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_DRAFTS = "spec_decode_num_"
-"""The prefix of vLLM's counters of drafts, which llama.cpp took over."""
+_DRAFTS = "spec_decode_num_"  # the prefix of vLLM's counters of drafts, which llama.cpp took over
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+# The module that runs the server in the wheel of `xllamacpp`.
 WHEEL_SERVER = "dflash_deploy.serve.engines.llamacpp_wheel"
-"""The module that runs the server in the wheel of `xllamacpp`."""
 
-VERSION_TIMEOUT = 10.0
-"""Seconds for a program to state its version."""
+VERSION_TIMEOUT = 10.0  # seconds for a program to state its version
 
+# A directory for PYTHONPATH that fixes builds for the CPU; see its sitecustomize.
 CPU_SITE = Path(__file__).parents[1] / "cpu_site"
-"""A directory for PYTHONPATH that fixes builds for the CPU; see its sitecustomize."""
 
 
 @dataclass(frozen=True)

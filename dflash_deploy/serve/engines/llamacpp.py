@@ -41,8 +41,8 @@ from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import Speculation
 
+# The build that knows these (src/llama-arch.cpp), without `clip`, that of a projector; earlier builds know fewer.
 OF_BUILD = "b11549"
-"""The build that knows these (src/llama-arch.cpp), without `clip`, that of a projector; earlier builds know fewer."""
 
 _NAMES = """
 llama llama4 deci falcon baichuan grok gpt2 gptj gptneox mpt starcoder refact bert modern-bert nomic-bert
@@ -77,38 +77,31 @@ _WRITTEN = (
     *("/lora-adapters", "/slots/x", "/v1/streams/lookup", "/v1/systemone", "/cors-proxy", "/tools"),
 )
 
+# Each method with its path.
 ROUTES = (
     *(("GET", path) for path in _READ),
     *(("POST", path) for path in _WRITTEN),
     *(("DELETE", path) for path in ("/models", "/v1/stream")),
 )
-"""Each method with its path."""
 
 
-LLAMA_SERVER = "/app/llama-server"
-"""The server's path in llama.cpp's images."""
+LLAMA_SERVER = "/app/llama-server"  # the server's path in llama.cpp's images
+ON_PATH = "llama-server"  # the program that is looked up on the PATH
+QUESTION = "dflash_deploy.serve.engines.llamacpp_question"  # the module that asks the server's parser
 
-ON_PATH = "llama-server"
-"""The program that is looked up on the PATH."""
-
-QUESTION = "dflash_deploy.serve.engines.llamacpp_question"
-"""The module that asks the server's parser."""
-
+# Libraries of llama.cpp, by the word after `libggml-`, that use no GPU of this machine.
 NOT_FOR_GPUS = frozenset({"base", "blas", "cpu", "rpc"})
-"""Libraries of llama.cpp, by the word after `libggml-`, that use no GPU of this machine."""
 
-FORK_DRAFT_CONTEXT = 256
-"""The context of the drafter on the fork's card, and its default (arg.cpp of 1c4788192)."""
+FORK_DRAFT_CONTEXT = 256  # the context of the drafter on the fork's card, and its default (arg.cpp of 1c4788192)
 
+# Caches of a drafting sequence: the fork has a backup of each (n_ctx_seq in its log).
+#
+# `--kv-unified` would share one, but then 1c4788192 does not refuse a prompt beyond the context: it never answers.
 FORK_CACHES = 2
-"""Caches of a drafting sequence: the fork has a backup of each (n_ctx_seq in its log).
-
-`--kv-unified` would share one, but then 1c4788192 does not refuse a prompt beyond the context: it never answers.
-"""
 
 FORK_LEAST_MICRO_BATCH = 64
+# The fork's pairs of batch and micro-batch: 256 and 64 on its card, 2048 and 512 in its log for faster prompts.
 FORK_BATCHES = 4
-"""The fork's pairs of batch and micro-batch: 256 and 64 on its card, 2048 and 512 in its log for faster prompts."""
 
 
 class Llamacpp(Engine):

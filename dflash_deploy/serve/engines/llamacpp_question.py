@@ -11,8 +11,7 @@ import sys
 
 from dflash_deploy.serve import answer
 
-PATIENCE = 30.0
-"""Seconds for a program that only reads its arguments."""
+PATIENCE = 30.0  # seconds for a program that only reads its arguments
 
 
 def main(words: list[str]) -> int:

@@ -13,21 +13,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+# `bool common_params_parse(int, char **, common_params &, llama_example, void (*)(int, char **))`.
 PARSE = "_Z19common_params_parseiPPcR13common_params13llama_examplePFviS0_E"
-"""`bool common_params_parse(int, char **, common_params &, llama_example, void (*)(int, char **))`."""
 
+# `common_log * common_log_main()`, and `void common_log_pause(common_log *)`, which waits until all of it is written.
+#
+# A thread writes the log, and llama.cpp's exit does not wait for it (ggml-org/llama.cpp#22142, #25504): the last
+# lines, which tell why a model cannot be loaded, were lost at times.
 LOG, END_LOG = "_Z15common_log_mainv", "_Z16common_log_pauseP10common_log"
-"""`common_log * common_log_main()`, and `void common_log_pause(common_log *)`, which waits until all of it is written.
 
-A thread writes the log, and llama.cpp's exit does not wait for it (ggml-org/llama.cpp#22142, #25504): the last lines,
-which tell why a model cannot be loaded, were lost at times.
-"""
-
-LLAMA_EXAMPLE_SERVER = 12
-"""The program whose options are parsed (llama.cpp b11549, common/common.h)."""
-
-_OBJECT = object.__basicsize__
-"""Bytes of a Python object before what it holds, which is the `common_params`."""
+LLAMA_EXAMPLE_SERVER = 12  # the program whose options are parsed (llama.cpp b11549, common/common.h)
+_OBJECT = object.__basicsize__  # bytes of a Python object before what it holds, which is the `common_params`
 
 
 class OtherBuild(RuntimeError):

@@ -29,13 +29,14 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Nodes, Settings
 
-MEETING_PORT = 29501
-"""The port of rank 0 for several machines; vLLM uses the same."""
+MEETING_PORT = 29501  # the port of rank 0 for several machines; vLLM uses the same
 
 
-MODULE = "srt/models/dflash.py"
-"""The module of `--speculative-algorithm DFLASH`, from 0.5.11 on."""
+MODULE = "srt/models/dflash.py"  # the module of `--speculative-algorithm DFLASH`, from 0.5.11 on
 
+# Fields of SGLang's ServerArgs (0.5.23) and the values with which its one listener is the HTTP server of its first
+# process. With others it also listens where the gateway is not: in further processes, over gRPC, or for other
+# workers.
 ONE_DOOR: Mapping[str, object] = {
     "tokenizer_worker_num": 1,
     "grpc_port": None,
@@ -45,8 +46,6 @@ ONE_DOOR: Mapping[str, object] = {
     "use_ray": False,
     "disaggregation_mode": "null",
 }
-"""Fields of SGLang's ServerArgs (0.5.23) and the values with which its one listener is the HTTP server of its first
-process. With others it also listens where the gateway is not: in further processes, over gRPC, or for other workers."""
 
 
 class Sglang(Engine):

@@ -25,11 +25,10 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
 
-REFUSED = 3
-"""The exit code for settings that cannot work, as of `dflash_deploy.serve`."""
+REFUSED = 3  # the exit code for settings that cannot work, as of `dflash_deploy.serve`
 
+# The variable that replaces SGLang's HTTP server by one in Rust (0.5.23, srt/environ.py).
 RUST_SERVER = "SGLANG_RUST_SERVER"
-"""The variable that replaces SGLang's HTTP server by one in Rust (0.5.23, srt/environ.py)."""
 
 
 class UnprintedKey(str):

@@ -37,34 +37,25 @@ from dflash_deploy.serve.speculation import Speculation
 
 Version = tuple[int, int]
 
-MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"
-"""The lock in front of all routes."""
+MIDDLEWARE = "dflash_deploy.serve.gateway.auth.DenyByDefault"  # the lock in front of all routes
+TEXT_ONLY = "--language-model-only"  # leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)
+EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")  # builds with DFlash before 0.20, such as AEON's 0.19.1rc1.dev110
+FIRST_WITH_DFLASH: Version = (0, 20)  # first stock release with `method: dflash` (vllm-project/vllm#36847)
+FIRST_WITH_DFLASH_ON_CPU: Version = (0, 26)  # vllm-project/vllm#44029
 
-TEXT_ONLY = "--language-model-only"
-"""Leaves the vision tower out (vLLM 0.33.0 config/multimodal.py)."""
-
-EARLY_BUILDS = re.compile(r"0\.(18\.2|19\.1)rc")
-"""Builds with DFlash before 0.20, such as AEON's 0.19.1rc1.dev110."""
-
-FIRST_WITH_DFLASH: Version = (0, 20)
-"""First stock release with `method: dflash` (vllm-project/vllm#36847)."""
-
-FIRST_WITH_DFLASH_ON_CPU: Version = (0, 26)
-"""vllm-project/vllm#44029."""
-
+# `attention_backend` inside --speculative-config; before, the engine picks the drafter's backend.
 FIRST_WITH_DRAFTER_BACKEND: Version = (0, 21)
-"""`attention_backend` inside --speculative-config; before, the engine picks the drafter's backend."""
 
+# `kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before, the drafter has the target's.
 FIRST_WITH_DRAFTER_KV_DTYPE: Version = (0, 26)
-"""`kv_cache_dtype` inside --speculative-config (vllm-project/vllm#48787); before, the drafter has the target's."""
 
+# Keys inside --speculative-config that came after DFlash itself.
 BACKEND, KV_DTYPE, PER_BATCH_SIZE = "attention_backend", "kv_cache_dtype", "num_speculative_tokens_per_batch_size"
-"""Keys inside --speculative-config that came after DFlash itself."""
 
+# `num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its format is that of
+# 0.32 and 0.33 (v1/spec_decode/dynamic): inclusive ranges as [first, last, draft tokens]; the last one has no upper
+# end.
 FIRST_WITH_SCHEDULE: Version = (0, 24)
-"""`num_speculative_tokens_per_batch_size` inside --speculative-config (vllm-project/vllm#32374). Its format is that of
-0.32 and 0.33 (v1/spec_decode/dynamic): inclusive ranges as [first, last, draft tokens]; the last one has no upper
-end."""
 
 
 def minor_version(version: str) -> Version:
@@ -189,20 +180,15 @@ def _dotted(version: Version) -> str:
     return ".".join(str(part) for part in version)
 
 
+# The proposer (mask tokens in, draft tokens out) and the drafter's model: in every vLLM from 0.20.0 on.
 MODULES = ("v1/spec_decode/dflash.py", "model_executor/models/qwen3_dflash.py")
-"""The proposer (mask tokens in, draft tokens out) and the drafter's model: in every vLLM from 0.20.0 on."""
 
-ARCHITECTURE = "DFlashDraftModel"
-"""The architecture in drafters' config.json; the model registry must know it."""
+ARCHITECTURE = "DFlashDraftModel"  # the architecture in drafters' config.json; the model registry must know it
+QUESTION = "dflash_deploy.serve.engines.vllm_question"  # the module that makes vLLM's configuration without weights
+PLUGINS = "vllm.general_plugins"  # the group of entry points that each of vLLM's processes loads
 
-QUESTION = "dflash_deploy.serve.engines.vllm_question"
-"""The module that makes vLLM's configuration without weights."""
-
-PLUGINS = "vllm.general_plugins"
-"""The group of entry points that each of vLLM's processes loads."""
-
+# The entry point of `serve.nvfp4`. VLLM_PLUGINS may limit which ones vLLM loads; unset, it loads all.
 NVFP4_PLUGIN = "dflash_nvfp4_awq"
-"""The entry point of `serve.nvfp4`. VLLM_PLUGINS may limit which ones vLLM loads; unset, it loads all."""
 
 
 class Vllm(Engine):

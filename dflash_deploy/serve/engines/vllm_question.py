@@ -19,15 +19,15 @@ from typing import Any, NoReturn
 
 from dflash_deploy.serve import answer
 
+# Modules with the parser of `vllm serve`: in 0.33, in 0.32, and before.
 PARSERS = (
     "vllm.entrypoints.common.cli_args",
     "vllm.entrypoints.launchers.cli_args",
     "vllm.entrypoints.openai.cli_args",
 )
-"""Modules with the parser of `vllm serve`: in 0.33, in 0.32, and before."""
 
+# Files with a tokenizer, any of them.
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model", "tekken.json")
-"""Files with a tokenizer, any of them."""
 
 Decided = dict[str, object]
 

@@ -16,8 +16,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 MIB = 1 << 20
 
-LARGER = 16
-"""A body of up to this many times the limit is read to its end before a proxy's client gets 413."""
+LARGER = 16  # A body of up to this many times the limit is read to its end before a proxy's client gets 413
 
 
 class ErrorAnswer(Exception):
@@ -37,8 +36,7 @@ def header_values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
 
 
-ANTHROPIC = "/v1/messages"
-"""The route of Anthropic's API, with those below it; its errors have a form of their own."""
+ANTHROPIC = "/v1/messages"  # the route of Anthropic's API, with those below it; its errors have a form of their own
 
 _ANTHROPIC_TYPES = {
     401: "authentication_error",

@@ -26,15 +26,14 @@ from dflash_deploy.serve.gateway.progress import Progress
 from dflash_deploy.serve.gateway.reply import Reply
 from dflash_deploy.serve.settings import Settings
 
-AUTHORIZATION = b"authorization"
-"""The header in which OpenAI's clients send a key, as `Bearer KEY`."""
+AUTHORIZATION = b"authorization"  # the header in which OpenAI's clients send a key, as `Bearer KEY`
 
+# Headers that carry a key by itself: Anthropic's clients send the first, those of Azure the second.
 BARE_KEYS = (b"x-api-key", b"api-key")
-"""Headers that carry a key by itself: Anthropic's clients send the first, those of Azure the second."""
 
 
+# The close code of RFC 6455 for a refused websocket; before the handshake servers turn it into a 403.
 POLICY_VIOLATION = 1008
-"""The close code of RFC 6455 for a refused websocket; before the handshake servers turn it into a 403."""
 
 
 class DenyByDefault:

@@ -22,8 +22,7 @@ from dflash_deploy.serve.gateway.asgi import (
     header_values,
 )
 
-REST_SECONDS = 30.0
-"""Seconds within which the rest of a refused body is read."""
+REST_SECONDS = 30.0  # seconds within which the rest of a refused body is read
 
 
 async def check_head(scope: Scope, receive: Receive, most: int) -> None:
@@ -96,29 +95,24 @@ async def _read_rest(scope: Scope, receive: Receive, most: int) -> None:
                 more = message.get("more_body", False)
 
 
-IN_A_THREAD = 1 << 18
-"""Bytes of a body from which it is parsed outside the event loop: an image has megabytes."""
+IN_A_THREAD = 1 << 18  # bytes of a body from which it is parsed outside the event loop: an image has megabytes
+BODY_SECONDS = 300.0  # seconds for a body, after which its request is given up: 64 MiB at 2 Mbit/s
 
-BODY_SECONDS = 300.0
-"""Seconds for a body, after which its request is given up: 64 MiB at 2 Mbit/s."""
-
+# Commas and brackets in a body. Parsing that many takes less than a second; a prompt of token numbers has one each.
 MOST_VALUES = 2_000_000
-"""Commas and brackets in a body. Parsing that many takes less than a second; a prompt of token numbers has one each."""
 
-MOST_MESSAGES = 4096
-"""Messages of one conversation. llama.cpp's time for them grows faster than their number."""
+MOST_MESSAGES = 4096  # messages of one conversation. llama.cpp's time for them grows faster than their number.
 
+# What is reserved for a prompt. English has about four bytes per token; Qwen's towers read 32 x 32 pixels as one.
 BYTES_PER_TOKEN, PIXELS_PER_TOKEN = 3, 1000
-"""What is reserved for a prompt. English has about four bytes per token; Qwen's towers read 32 x 32 pixels as one."""
 
-UNSTATED = 1024
-"""Tokens that are reserved for an answer whose request states no most."""
+UNSTATED = 1024  # tokens that are reserved for an answer whose request states no most
 
+# Routes that take files in a form instead of JSON.
 FORMS = frozenset({"/v1/audio/transcriptions", "/v1/audio/translations", "/audio/transcriptions"})
-"""Routes that take files in a form instead of JSON."""
 
+# Fields with the most tokens of an answer, in the APIs of OpenAI and Anthropic.
 ANSWER_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-"""Fields with the most tokens of an answer, in the APIs of OpenAI and Anthropic."""
 
 _GENERATED = (*ANSWER_TOKENS, "n_predict", "max_new_tokens")
 _CONVERSATIONS = ("messages", "input")

@@ -15,22 +15,16 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-FIRST_SECONDS = 20.0
-"""Seconds for the head of a connection's first request."""
+FIRST_SECONDS = 20.0  # seconds for the head of a connection's first request
 
+# Seconds for a further one. Longer than Caddy keeps an idle connection (2 minutes): who may send, closes first.
 IDLE_SECONDS = 150.0
-"""Seconds for a further one. Longer than Caddy keeps an idle connection (2 minutes): who may send, closes first."""
 
-MOST_HEAD = 1 << 18
-"""Bytes of a head in uvicorn, which has no limit with httptools. aiohttp's own is 8 KiB for a line."""
-
-SHARE = 4
-"""A part of the files that a process may open is for connections that wait."""
-
+MOST_HEAD = 1 << 18  # bytes of a head in uvicorn, which has no limit with httptools. aiohttp's own is 8 KiB for a line.
+SHARE = 4  # A part of the files that a process may open is for connections that wait
 MOST_WAITING = 4096
 
-EVERY = 5.0
-"""Seconds between two looks for those that waited too long."""
+EVERY = 5.0  # seconds between two looks for those that waited too long
 
 
 class WaitingConnections:
@@ -114,11 +108,11 @@ class _Connection:
         self.transport, self.host, self.until, self.head = transport, host, until, 0
 
 
+# The classes of uvicorn's connections (0.30 to 0.54), by their modules.
 UVICORN = {
     "uvicorn.protocols.http.httptools_impl": "HttpToolsProtocol",
     "uvicorn.protocols.http.h11_impl": "H11Protocol",
 }
-"""The classes of uvicorn's connections (0.30 to 0.54), by their modules."""
 
 
 def guard_uvicorn() -> None:

@@ -31,14 +31,14 @@ MODELS = "/v1/models"
 CHATS, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 MESSAGES = (ANTHROPIC, f"{ANTHROPIC}/count_tokens")
 
+# The routes of applications, whose requests are checked here.
 GENERATING = frozenset({CHATS, COMPLETIONS, RESPONSES, *MESSAGES})
-"""The routes of applications, whose requests are checked here."""
 
+# llama.cpp answers these too. Its /completions is another API than /v1/completions.
 _ALIASES = {"/chat/completions": CHATS, "/responses": RESPONSES}
-"""llama.cpp answers these too. Its /completions is another API than /v1/completions."""
 
+# Types of a part that is a file, in the APIs of Anthropic and OpenAI. No engine reads one.
 DOCUMENTS = frozenset({"document", "file", "input_file"})
-"""Types of a part that is a file, in the APIs of Anthropic and OpenAI. No engine reads one."""
 
 _PROPS = "/props"
 

@@ -17,14 +17,10 @@ from yarl import URL
 
 from dflash_deploy.serve.gateway.asgi import ErrorAnswer
 
-SECONDS = 20.0
-"""For one address, with its redirects."""
-
+SECONDS = 20.0  # for one address, with its redirects
 REDIRECTS = 3
 
-ANY = "all"
-"""The word of the list for every public host."""
-
+ANY = "all"  # the word of the list for every public host
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 

@@ -32,21 +32,16 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Settings
 
-LISTENS, ANSWERS = 3.0, 6.0
-"""Time limits in seconds of /health and of one token. Docker's limit for a check is ten."""
+LISTENS, ANSWERS = 3.0, 6.0  # time limits in seconds of /health and of one token. Docker's limit for a check is ten.
+HUNG_AFTER = 5  # checks in a row without progress after which the engine is killed
+RESTARTS, WITHIN = 3, 3600.0  # the engine is killed at most RESTARTS times within WITHIN seconds
+ASK_EVERY = 300.0  # seconds between two requests of the check to an idle engine
 
-HUNG_AFTER = 5
-"""Checks in a row without progress after which the engine is killed."""
-RESTARTS, WITHIN = 3, 3600.0
-"""The engine is killed at most RESTARTS times within WITHIN seconds."""
-ASK_EVERY = 300.0
-"""Seconds between two requests of the check to an idle engine."""
-
+# What a check says of an engine that hangs and is not killed.
 HANGS = "requests are in flight, and the engine does nothing"
-"""What a check says of an engine that hangs and is not killed."""
 
+# The memory between checks, in a directory that survives the restart; /tmp does not.
 MEMORY = Path("/cache/dflash-health.json")
-"""The memory between checks, in a directory that survives the restart; /tmp does not."""
 
 _COUNTS = re.compile(r"^vllm:.*$", re.MULTILINE)
 _REQUESTS = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)

@@ -19,12 +19,11 @@ from typing import Any
 from dflash_deploy.serve.api_keys import NAME, OWNER, SCOPES, ApiKey, Scope, api_keys
 from dflash_deploy.serve.settings import Settings
 
+# The variable with the path of the file. Without it, or without the file, DFLASH_API_KEYS has the keys.
 KEYS_FILE = "DFLASH_KEYS_FILE"
-"""The variable with the path of the file. Without it, or without the file, DFLASH_API_KEYS has the keys."""
 
 SCHEMA = 1
-MOST_BYTES = 1 << 20
-"""The longest file that is read: 1000 keys take a fifth of it."""
+MOST_BYTES = 1 << 20  # the longest file that is read: 1000 keys take a fifth of it
 
 
 @dataclass(frozen=True)
@@ -126,16 +125,13 @@ def _entry(entry: Mapping[str, Any]) -> Accepted:
     return Accepted(entry["name"], digest, scope, *limits)
 
 
-LIVENESS = "/health"
-"""The one open path, for the container's health check and for load balancers."""
-
+LIVENESS = "/health"  # the one open path, for the container's health check and for load balancers
 METRICS = "/metrics"
 
+# What /health says, with status 200, of an engine that ends, has ended, or starts again (IDLE_MINUTES).
+#
+# Only `ASLEEP` means that its memory is free.
 FALLING, ASLEEP, WAKING = "falling asleep", "asleep", "waking"
-"""What /health says, with status 200, of an engine that ends, has ended, or starts again (IDLE_MINUTES).
-
-Only `ASLEEP` means that its memory is free.
-"""
 
 
 def says_asleep(health: str) -> bool:
@@ -147,12 +143,15 @@ def says_asleep(health: str) -> bool:
     return isinstance(said, dict) and said.get("status") in {FALLING, ASLEEP, WAKING}
 
 
-ENGINE_HANGS = "engine_hangs"
-"""The code of the error that /health answers if the engine makes no progress."""
+ENGINE_HANGS = "engine_hangs"  # the code of the error that /health answers if the engine makes no progress
 
+# The header of an answer with the name of the key. Caddy writes it to its log and takes it out.
 KEY_NAME = "X-Dflash-Key"
-"""The header of an answer with the name of the key. Caddy writes it to its log and takes it out."""
 
+# Routes of applications: they generate, or say what the model and its tokens are.
+#
+# All others are the owner's: they show or change the engine, as vLLM's /metrics, /load and /sleep do, or are another
+# name of one of these.
 INFERENCE = frozenset(
     {
         "/v1/models",
@@ -171,13 +170,8 @@ INFERENCE = frozenset(
         "/detokenize",
     }
 )
-"""Routes of applications: they generate, or say what the model and its tokens are.
 
-All others are the owner's: they show or change the engine, as vLLM's /metrics, /load and /sleep do, or are another name
-of one of these."""
-
-BELOW = ("/v1/models/", "/v1/responses/")
-"""Paths of single models and answers begin with these."""
+BELOW = ("/v1/models/", "/v1/responses/")  # paths of single models and answers begin with these
 
 
 def opens(scope: Scope, method: str, path: str) -> bool:

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict, deque
 
 from dflash_deploy.serve.gateway.keys import Accepted
 
-MINUTE = 60.0
-"""Seconds."""
+MINUTE = 60.0  # seconds
 
 
 class KeyLimits:

@@ -24,28 +24,23 @@ from dflash_deploy.serve.settings import MOST_MEGAPIXELS, Settings
 
 MEGA = 1_000_000
 
+# Of pictures, as Pillow names them. Others are refused, because their size is not known.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "AVIF")
-"""Of pictures, as Pillow names them. Others are refused, because their size is not known."""
 
+# Fields with an address, or with an object that has it as `url`: OpenAI's chats and responses, and vLLM's own.
 ADDRESSES = frozenset({"image_url", "video_url", "audio_url", "file_url"})
-"""Fields with an address, or with an object that has it as `url`: OpenAI's chats and responses, and vLLM's own."""
 
+# Fields with media, or with lists of them: of llama.cpp's /completion, SGLang's /generate and embeddings.
 CONTENTS = frozenset({"multimodal_data", "image_data", "video_data", "audio_data", "image", "images", "video", "audio"})
-"""Fields with media, or with lists of them: of llama.cpp's /completion, SGLang's /generate and embeddings."""
 
-SOUNDS = frozenset({"input_audio", "input_video"})
-"""Fields with an object that has the content as `data`."""
-
+SOUNDS = frozenset({"input_audio", "input_video"})  # fields with an object that has the content as `data`
 UNMEASURED = frozenset({"video_url", "audio_url", "file_url", "video_data", "audio_data", "video", "audio"}) | SOUNDS
 
-MOST_IMAGES = 16
-"""Pictures, sounds and videos of one request if LIMIT_IMAGES_PER_PROMPT is empty."""
+MOST_IMAGES = 16  # pictures, sounds and videos of one request if LIMIT_IMAGES_PER_PROMPT is empty
+HEADER = 1 << 20  # characters of a content that hold its size, but for odd files. A multiple of 4.
 
-HEADER = 1 << 20
-"""Characters of a content that hold its size, but for odd files. A multiple of 4."""
-
+# Fields of a request in which no engine looks for media.
 NOT_READ = frozenset({"tools", "response_format", "metadata", "json_schema", "structured_outputs"})
-"""Fields of a request in which no engine looks for media."""
 
 _DATA = re.compile(r"data:([a-z0-9.+-]*)/?[^,]*;base64,", re.IGNORECASE)
 _SCHEME = re.compile(r"\s*([a-z][a-z0-9+.-]*):", re.IGNORECASE)

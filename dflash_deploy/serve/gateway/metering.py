@@ -91,17 +91,16 @@ class KeyCounters:
             yield GaugeMetricFamily("dflash_start_time_seconds", "When the engine was started.", value=started)
 
 
-STREAMING = frozenset({CHATS, COMPLETIONS})
-"""Routes whose streams state their tokens as the request asks for it."""
+STREAMING = frozenset({CHATS, COMPLETIONS})  # routes whose streams state their tokens as the request asks for it
 
+# Where the options begin. In the text of a string its quotes are escaped.
 _OPTIONS = re.compile(rb'"stream_options"\s*:\s*\{')
-"""Where the options begin. In the text of a string its quotes are escaped."""
 
+# The words that pydantic takes for true in a field of the type `bool`.
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
-"""The words that pydantic takes for true in a field of the type `bool`."""
 
+# The body to send instead, if it is another one, and what to take out of the answer.
 Changed = tuple[bytes | None, Strips]
-"""The body to send instead, if it is another one, and what to take out of the answer."""
 
 
 class Asks(Enum):

@@ -13,12 +13,8 @@ from dflash_deploy.serve.field import ANY_ORIGIN
 from dflash_deploy.serve.gateway.asgi import Scope, Send, header_values
 from dflash_deploy.serve.settings import Settings
 
-METHODS = b"GET, POST"
-"""What pages may do. Nothing of the API needs more."""
-
-REMEMBERED = b"600"
-"""Seconds for which a browser keeps the answer: a change of the setting counts after that."""
-
+METHODS = b"GET, POST"  # what pages may do. Nothing of the API needs more.
+REMEMBERED = b"600"  # seconds for which a browser keeps the answer: a change of the setting counts after that
 _HEADERS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
 
 

@@ -18,13 +18,9 @@ from time import monotonic
 from dflash_deploy.serve.gateway.asgi import App, Scope, ask_inside
 from dflash_deploy.serve.gateway.keys import METRICS
 
-LOOKS_AFTER = 0.1
-"""The part of the limit after which /health compares the engine's counters: before, it costs nothing."""
-PROVEN = 0.8
-"""The part of the limit in which the counters must not change."""
-SAMPLE = 1.0
-"""Seconds that /health waits for the counters. A later answer is there for the next /health."""
-
+LOOKS_AFTER = 0.1  # the part of the limit after which /health compares the engine's counters: before, it costs nothing
+PROVEN = 0.8  # the part of the limit in which the counters must not change
+SAMPLE = 1.0  # seconds that /health waits for the counters. A later answer is there for the next /health.
 _COUNTS = re.compile(rb"^(?:vllm|sglang|llamacpp):.*$", re.MULTILINE)
 
 

@@ -27,11 +27,10 @@ from dflash_deploy.serve.gateway.keys import KEY_NAME
 from dflash_deploy.serve.gateway.progress import Silence
 from dflash_deploy.serve.gateway.streams import ANSWER_LIMIT, Stream, Strips, Tokens, tokens_of
 
-LONGEST_ERROR = 1 << 16
-"""Bytes of an engine's error that are read to rewrite it; a longer one is passed on."""
+LONGEST_ERROR = 1 << 16  # bytes of an engine's error that are read to rewrite it; a longer one is passed on
 
+# The beginning of headers that only the gateway sends: vLLM allows all origins, llama.cpp the one that asks.
 _OF_ORIGINS = b"access-control-"
-"""The beginning of headers that only the gateway sends: vLLM allows all origins, llama.cpp the one that asks."""
 
 _OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
 

@@ -11,13 +11,10 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-ANSWER_LIMIT = 32 << 20
-"""Bytes of an answer that are kept to read its usage."""
+ANSWER_LIMIT = 32 << 20  # bytes of an answer that are kept to read its usage
 
 # in streams they are searched for with `find`: `in` raises and drops an error inside, and takes twice as long
-USAGE, TIMINGS = b'"usage"', b'"timings"'
-"""Keys of an answer that contain token counts."""
-
+USAGE, TIMINGS = b'"usage"', b'"timings"'  # keys of an answer that contain token counts
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 
 # the text of a string cannot match: its quotes are escaped

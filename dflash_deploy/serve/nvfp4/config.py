@@ -14,9 +14,9 @@ from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, as_nvfp4, states_awq
 from dflash_deploy.serve.nvfp4.method import Nvfp4AwqLinearMethod
 from dflash_deploy.serve.nvfp4.tensors import Shard, module_name, original_prefix
 
+# vLLM's name of the method for NVFP4. It is kept because parts of vLLM compare it: models that do not quantize their
+# MTP head, the choice of fusions, `--quantization`.
 METHOD = "modelopt_fp4"
-"""vLLM's name of the method for NVFP4. It is kept because parts of vLLM compare it: models that do not quantize their
-MTP head, the choice of fusions, `--quantization`."""
 
 
 @register_quantization_config(METHOD)

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 ALGORITHM = "NVFP4_AWQ"
 
-GROUP = 16
-"""Columns that share a scale; NVFP4 allows only this number."""
+GROUP = 16  # columns that share a scale; NVFP4 allows only this number
 
 
 def states_awq(config: object) -> bool:

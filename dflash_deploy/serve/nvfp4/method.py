@@ -16,8 +16,8 @@ from vllm.model_executor.layers.linear import (
 
 from dflash_deploy.serve.nvfp4.tensors import BadTensor, Shard, check_form, parts_of, runs
 
+# Tensors that must be loaded: without them a layer would compute with uninitialised memory.
 REQUIRED = ("weight", "weight_scale", "weight_scale_2", "input_scale")
-"""Tensors that must be loaded: without them a layer would compute with uninitialised memory."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, states_awq
 from dflash_deploy.serve.refusal import Refused
 
 OLDEST: Version = (0, 26)
+# Supported releases: with 0.32.0 the whole engine was run, with 0.26.0 and 0.33.0 the layers and the configuration.
 NEWEST: Version = (0, 33)
-"""Supported releases: with 0.32.0 the whole engine was run, with 0.26.0 and 0.33.0 the layers and the configuration."""
 
 # vLLM shows the messages of loggers below its own name
 _log = logging.getLogger("vllm.dflash")

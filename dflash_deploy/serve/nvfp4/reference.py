@@ -13,8 +13,8 @@ from vllm.platforms.interface import PlatformEnum
 
 from dflash_deploy.serve.nvfp4.metadata import GROUP
 
+# The numbers of two exponent bits and one mantissa bit; the fourth bit is the sign (OCP Microscaling Formats 1.0).
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""The numbers of two exponent bits and one mantissa bit; the fourth bit is the sign (OCP Microscaling Formats 1.0)."""
 
 
 def dequantise(weight: torch.Tensor, weight_scale: torch.Tensor, weight_scale_2: torch.Tensor) -> torch.Tensor:

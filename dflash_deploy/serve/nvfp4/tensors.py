@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 from dflash_deploy.serve.nvfp4.metadata import ALGORITHM, GROUP
 
+# The part of a fused layer that a tensor belongs to, as vLLM's loaders name it; `None`: the whole layer.
 Shard = str | int | tuple[int, ...] | None
-"""The part of a fused layer that a tensor belongs to, as vLLM's loaders name it; `None`: the whole layer."""
 
 _QKV = {"q": 0, "k": 1, "v": 2}
 

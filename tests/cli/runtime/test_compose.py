@@ -94,12 +94,12 @@ def test_memory_is_told_where_it_can_be(
     assert runtime.memory() == memory
 
 
+# The `docker` command, as Compose answers to an empty `.env` (recorded from Compose 5.6.1).
 DOCKER = """#!/bin/sh
 echo "$PWD: $*" >> {calls}
 case "$*" in *" -f "*) echo "required variable MODEL_HOST_PATH is missing a value"; exit 1;; esac
 exit {code}
 """
-"""The `docker` command, as Compose answers to an empty `.env` (recorded from Compose 5.6.1)."""
 
 
 @pytest.mark.parametrize("content", ["", "\0" * 100], ids=["empty", "NUL bytes"])

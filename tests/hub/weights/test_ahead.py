@@ -22,8 +22,7 @@ from tests.support.hub.faults import Cut, Fault, Republished, Shifted, WholeBody
 NAME = "target-Q4_K_M.gguf"
 WORDS = [f"token {number}" for number in range(150_000)]
 HEADER = gguf("qwen35", WORDS, embedding_length=5120, block_count=64, context_length=262144)
-CONTENT = HEADER + read(Generated(40_000_000, seed=3))
-"""A header of 3 MB: it takes more than one look."""
+CONTENT = HEADER + read(Generated(40_000_000, seed=3))  # A header of 3 MB: it takes more than one look
 
 
 @pytest.fixture

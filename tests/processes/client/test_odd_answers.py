@@ -20,11 +20,8 @@ from tests.support.odd_answers import HEAD, MIB, ODD_BODIES, STREAM, Reply, answ
 from tests.support.openai_server import KEY, MODEL, Engine, Handler
 from tests.support.serving import listening
 
-TIMEOUT = 0.5
-"""Seconds of an answer without an end."""
-
-PATIENT = 60.0
-"""Seconds that a busy machine has for an answer that has one."""
+TIMEOUT = 0.5  # seconds of an answer without an end
+PATIENT = 60.0  # seconds that a busy machine has for an answer that has one
 
 REQUESTS: dict[str, Callable[[Endpoint], object]] = {
     "served": lambda endpoint: endpoint.served(),

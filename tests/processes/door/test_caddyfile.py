@@ -19,8 +19,8 @@ from tests.support.ports import free_port, http_port
 
 ALICE = "key-of-alice-0123456789"
 MIB = 1 << 20
+# Far above the limit of 1 MiB of the gateway, and above all buffers between client and gateway.
 LARGE = b"x" * (8 * MIB)
-"""Far above the limit of 1 MiB of the gateway, and above all buffers between client and gateway."""
 
 
 class Edge:
@@ -87,6 +87,7 @@ def test_a_stream_arrives_chunk_by_chunk_over_http2_at_the_openai_client(edge: E
     assert edge.logged("/v1/chat/completions", 200)["request"]["proto"] == "HTTP/2.0"  # type: ignore[index]
 
 
+# Routes of engines, of routers and of Caddy's own administration.
 CLOSED = (
     *("/metrics", "/invocations", "/docs", "/openapi.json", "/version", "/load", "/ping", "/slots", "/props"),
     *("/v1/models/../../metrics", "/v1/models/%2e%2e/%2e%2e/metrics", "/v1/models/..%2f..%2fmetrics", "/health/x"),
@@ -95,7 +96,6 @@ CLOSED = (
     # an engine may read these otherwise than Caddy
     *("/metrics/../v1/models", "/v1/conversations/..%2fmodels", "//v1/models", "/v1//models", "/v1/models/%2e%2e/x"),
 )
-"""Routes of engines, of routers and of Caddy's own administration."""
 
 
 def status_of(edge: Edge, target: str, *options: str) -> int:

@@ -27,6 +27,7 @@ from tests.support.promtool import (
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 VLLM = engines()["vllm"]
 
+# The series that differ from those of a healthy deployment, by the alert that they cause.
 FAULTS: Mapping[str, Mapping[str, str]] = {
     "EngineDown": {f'up{{{HERE},job="dflash"}}': gauge(0)},
     "EngineHangs": {
@@ -55,10 +56,8 @@ FAULTS: Mapping[str, Mapping[str, str]] = {
     "GPUHot": {f'DCGM_FI_DEV_GPU_TEMP{{{NODE},gpu="0"}}': gauge(90)},
     "GPUError": {f'DCGM_FI_DEV_XID_ERRORS{{{NODE},gpu="0"}}': gauge(31)},
 }
-"""The series that differ from those of a healthy deployment, by the alert that they cause."""
 
-USUAL, LATE = "35m", {"CertificateExpires": "65m"}
-"""When an alert must fire: the one of a certificate waits an hour."""
+USUAL, LATE = "35m", {"CertificateExpires": "65m"}  # when an alert must fire: the one of a certificate waits an hour
 
 
 def deployed() -> dict[str, str]:

@@ -19,11 +19,10 @@ from tests.support.monitored import ALERTMANAGER, ALERTMANAGER_FILE, Project, wa
 from tests.support.ports import free_port
 from tests.support.serving import Quiet, listening
 
-HANGS = 300.0
-"""Seconds after which something counts as hung."""
+HANGS = 300.0  # seconds after which something counts as hung
 
+# The keys of the receivers.
 WEBHOOK, NTFY, PASSWORD = "webhook-token-0123456789", "tk_0123456789abcdef", "a password of mail"
-"""The keys of the receivers."""
 
 Posted = Queue[tuple[str, str, dict[str, Any]]]
 

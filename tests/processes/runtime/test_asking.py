@@ -10,8 +10,7 @@ import pytest
 from dflash_deploy.operations.ask_engine import MOST_OUTPUT, Heard, run_question
 from dflash_deploy.serve.answer import MARK
 
-LONG = 120.0
-"""Seconds that no question of these tests takes."""
+LONG = 120.0  # seconds that no question of these tests takes
 
 
 def asked(script: str, *, seconds: float = LONG) -> Heard:

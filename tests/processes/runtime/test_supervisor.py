@@ -22,8 +22,8 @@ end = supervise(Path(sys.argv[1]), [sys.executable, "-uc", sys.argv[2]])
 print(end.exit_code, end.asked)
 """
 
+# Starts a supervisor of this program; a second one is run by the supervisor itself before.
 Start = Callable[..., "subprocess.Popen[str]"]
-"""Starts a supervisor of this program; a second one is run by the supervisor itself before."""
 
 
 @pytest.fixture
@@ -100,6 +100,7 @@ def test_an_engine_does_not_outlive_its_supervisor(start: Start, tmp_path: Path)
     eventually(lambda: not engine.alive())
 
 
+# An engine with a worker that hangs, deaf to requests to end, and holds the output open.
 ORPHAN = """
 import os, signal, time
 if os.fork() == 0:
@@ -108,7 +109,6 @@ if os.fork() == 0:
     time.sleep(300)
 time.sleep(300)
 """
-"""An engine with a worker that hangs, deaf to requests to end, and holds the output open."""
 
 
 def test_a_worker_that_hangs_ends_with_the_first_process(start: Start, tmp_path: Path) -> None:
@@ -123,6 +123,7 @@ def test_a_worker_that_hangs_ends_with_the_first_process(start: Start, tmp_path:
     assert not hanging.alive()
 
 
+# An engine that misses SIGTERM while its core starts: vLLM 0.32 until its core answers (api_server/entry.py).
 DEAF = """
 import os, signal, time
 from dflash_deploy.runtime import supervisor
@@ -133,7 +134,6 @@ if os.fork() == 0:
 os.write(1, b"%d\\n" % os.getpid())
 time.sleep(300)
 """
-"""An engine that misses SIGTERM while its core starts: vLLM 0.32 until its core answers (api_server/entry.py)."""
 
 
 def test_an_engine_that_misses_the_request_to_end_is_killed_with_its_processes(start: Start, tmp_path: Path) -> None:

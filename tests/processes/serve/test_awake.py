@@ -18,8 +18,7 @@ from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.health import check
 from tests.support.door import HANGS, KEY, Door, opened, until
 
-IDLE = "0.02"
-"""Minutes."""
+IDLE = "0.02"  # minutes
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ EXPAND = """    torch.ops._C.expand_kernel_impl(
     )
 """
 YIELD = "        os.sched_yield()\n"
+# The lines that 0.32.0 has in each module; tests/engine checks them against the installed release.
 KNOWN = {
     "vllm.distributed.utils": YIELD,
     LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n",
@@ -27,7 +28,6 @@ KNOWN = {
     "vllm.v1.engine.utils": "from multiprocessing import connection\n        context = get_mp_context()\n",
     "vllm.v1.sample.ops.topk_topp_sampler": "    max_top_k = k.max()\n",
 }
-"""The lines that 0.32.0 has in each module; tests/engine checks them against the installed release."""
 
 
 def compiled(directory: Path, module: str, lines: str, *, site: bool) -> str:

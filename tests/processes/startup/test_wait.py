@@ -149,6 +149,7 @@ def test_silence_is_a_stall_and_progress_is_not() -> None:
         wait([RUNNING], pages, patience=1)
 
 
+# Engine, status and answer to a first generation, and what it says; the log has no error.
 REFUSED = (
     # llama.cpp b11549, a template that refuses the question
     (
@@ -180,7 +181,6 @@ REFUSED = (
         "chat-template-missing",
     ),
 )
-"""Engine, status and answer to a first generation, and what it says; the log has no error."""
 
 
 @pytest.mark.parametrize(("engine", "status", "answer", "failure"), REFUSED)

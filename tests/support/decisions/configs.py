@@ -263,6 +263,7 @@ _NVFP4_CT: Config = {
     },
 }
 
+# `quantization_config` of each quantization in the catalog.
 QUANTIZATIONS: Mapping[str, Config | None] = {
     "bf16": None,
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
@@ -280,7 +281,6 @@ QUANTIZATIONS: Mapping[str, Config | None] = {
     "int4-awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
     "gguf": None,
 }
-"""`quantization_config` of each quantization in the catalog."""
 
 
 def drafter_config(drafter: Drafter, shape: Shape) -> Config:

@@ -22,8 +22,7 @@ from tests.support.parsers.fetch import REPOSITORY, fetched
 
 GIB = 2**30
 
-RELEASE = "0.33.0"
-"""The release whose Python files are asked."""
+RELEASE = "0.33.0"  # the release whose Python files are asked
 
 
 @dataclass(frozen=True)

@@ -22,27 +22,28 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
 
+# Extensions of the wheel.
 COMPILED = (
     *("vllm._C", "vllm._C_stable_libtorch", "vllm._moe_C", "vllm._moe_C_stable_libtorch", "vllm._qutlass_C"),
     *("vllm.vllm_flash_attn._vllm_fa2_C", "vllm.vllm_flash_attn._vllm_fa3_C"),
 )
-"""Extensions of the wheel."""
 
 _FUSION = "vllm.compilation.passes.fusion"
 
+# Modules that name compiled operators while they are imported. They change graphs, and no decision.
 REPLACED = (
     "vllm.compilation.passes.pass_manager",
     # imported with several GPUs, for the sizes of a table
     *(f"{_FUSION}.{name}" for name in ("rms_quant_fusion", "matcher_utils")),
 )
-"""Modules that name compiled operators while they are imported. They change graphs, and no decision."""
 
+# A dependency of vLLM on CUDA that is not installed here; only its presence is asked for.
 ABSENT = (
     *("flashinfer", "flashinfer.decode", "flashinfer.prefill", "flashinfer.utils", "flashinfer.cascade"),
     *("flashinfer.comm", "flashinfer.fused_moe", "flashinfer.xqa"),
 )
-"""A dependency of vLLM on CUDA that is not installed here; only its presence is asked for."""
 
+# Operators of the extension that say what its kernels can do on a capability (csrc/quantization, 0.33.0).
 SUPPORTS: Mapping[str, Callable[[int], bool]] = {
     "cutlass_scaled_mm_supports_fp8": lambda capability: capability >= 89,
     "cutlass_scaled_mm_supports_block_fp8": lambda capability: capability >= 90,
@@ -50,12 +51,12 @@ SUPPORTS: Mapping[str, Callable[[int], bool]] = {
     "cutlass_group_gemm_supported": lambda capability: capability >= 90,
     "cutlass_sparse_scaled_mm_supported": lambda capability: capability == 90,
 }
-"""Operators of the extension that say what its kernels can do on a capability (csrc/quantization, 0.33.0)."""
 
 _MODELS = "vllm.model_executor.models"
 _QUANTIZATION = "vllm.model_executor.layers.quantization"
 _BACKENDS = "vllm.v1.attention.backends"
 
+# Modules that most answers need, imported before the forks.
 IMPORTED = (
     *("vllm.engine.arg_utils", "vllm.entrypoints.common.cli_args", "vllm.v1.attention.selector"),
     *(f"{_MODELS}.{name}" for name in ("qwen3_5", "qwen3_next", "qwen3_moe", "qwen3", "llama", "gpt_oss")),
@@ -67,11 +68,11 @@ IMPORTED = (
     *("vllm.transformers_utils.configs.eagle", "vllm.v1.executor.uniproc_executor"),
     *(f"{_BACKENDS}.{name}" for name in ("flash_attn", "flashinfer", "triton_attn", "flex_attention")),
 )
-"""Modules that most answers need, imported before the forks."""
 
 TINY = Path(__file__).resolve().parents[3] / "models" / "tiny" / "target"
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 
+# What the processor of Kimi K2.5 reads.
 MEDIA = {
     "merge_kernel_size": 2,
     "temporal_merge_kernel_size": 4,
@@ -88,10 +89,8 @@ MEDIA = {
     "image_std": [0.5, 0.5, 0.5],
     "config_type": "x",
 }
-"""What the processor of Kimi K2.5 reads."""
 
-_kept: list[object] = []
-"""Libraries of operators, which live as long as their object."""
+_kept: list[object] = []  # libraries of operators, which live as long as their object
 
 
 class _Stub(ModuleType):

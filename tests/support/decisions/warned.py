@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# Beginnings of warnings, as patterns, and the reason.
 EXPLAINED = {
     r"Add \d+ padding layers, may waste": "the plan's memory counts the padding; `test_memory.py` compares it",
     r"Forcing --disable_chunked_mm_input": "vLLM changes the setting itself: an image is read in one step",
@@ -13,7 +14,6 @@ EXPLAINED = {
     r"Enforce eager set|Inductor compilation was disabled by user": "the plan sets ENFORCE_EAGER, and says why",
     r"sets `supports_pp=True`, but does not accept": "about pipeline parallelism, which no plan uses",
 }
-"""Beginnings of warnings, as patterns, and the reason."""
 
 
 def explanation(warning: str) -> str | None:

@@ -8,11 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-BLOCK = 1 << 20
-"""Bytes that are handed over at once."""
+BLOCK = 1 << 20  # bytes that are handed over at once
 
+# How far the window of a generated block moves from one block to the next; odd, so that 2^20 blocks differ.
 _STRIDE = 4099
-"""How far the window of a generated block moves from one block to the next; odd, so that 2^20 blocks differ."""
 
 
 class Content(Protocol):

@@ -6,8 +6,8 @@ from typing import Literal
 
 Site = Literal["hub", "cdn"]
 
+# Where a request stands: asking the API, asking where a file is, on the way there, or at its bytes.
 Stage = Literal["api", "resolve", "redirect", "body"]
-"""Where a request stands: asking the API, asking where a file is, on the way there, or at its bytes."""
 
 
 @dataclass

@@ -9,11 +9,10 @@ from typing import Literal
 
 from tests.support.hub._content import Content, Held, blob_id, content_of, sha256_of
 
+# Names whose files lie in the large-file store, as the `.gitattributes` of a new repository says.
 LFS_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt", ".onnx")
-"""Names whose files lie in the large-file store, as the `.gitattributes` of a new repository says."""
 
-Sources = Mapping[str, bytes | str | Path | Content]
-"""What a test gives: a content for each path in the repository."""
+Sources = Mapping[str, bytes | str | Path | Content]  # what a test gives: a content for each path in the repository
 
 
 @dataclass(frozen=True)

@@ -52,14 +52,13 @@ _ENGINES: dict[Engine, tuple[str, Callable[[], tuple[list[Path], dict[str, str]]
 }
 
 
+# For each list `None` if the engine's parser accepts it, else the parser's own words.
+#
+# A model or another file need not be there. Nothing is said of what an engine refuses once it has read the model.
+#
+# A list is what follows `vllm` (so it starts with `serve` and the model), `python -m sglang.launch_server` or
+# `llama-server`. The first use on a machine downloads the engine.
 Rejections = Callable[[Engine, Sequence[Sequence[str]]], list[str | None]]
-"""For each list `None` if the engine's parser accepts it, else the parser's own words.
-
-A model or another file need not be there. Nothing is said of what an engine refuses once it has read the model.
-
-A list is what follows `vllm` (so it starts with `serve` and the model), `python -m sglang.launch_server` or
-`llama-server`. The first use on a machine downloads the engine.
-"""
 
 Ask = Callable[[Sequence[Sequence[str]]], list[str | None]]
 

@@ -12,8 +12,8 @@ from unittest.mock import MagicMock
 
 _ABSENT = ("orjson", "IPython", "IPython.display", "gguf", "soundfile")
 
+# Finds the sources of kernels, which are not among the Python files.
 _KERNEL_SOURCES = "sglang.kernels.jit.utils.compile.paths"
-"""Finds the sources of kernels, which are not among the Python files."""
 
 
 class _Stub(ModuleType):

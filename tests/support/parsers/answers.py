@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 
-OPTIONS = ["its options"]
-"""Instead of a list of arguments: the answer has the names of all options, between spaces."""
+OPTIONS = ["its options"]  # instead of a list of arguments: the answer has the names of all options, between spaces
 
 
 def answer(check: Callable[[list[str]], str | None], options: Callable[[], Iterable[str]] = tuple) -> None:

@@ -16,15 +16,15 @@ from unittest.mock import MagicMock, patch
 from tests.support.parsers.absent import stub_absent
 from tests.support.parsers.answers import answer, argparse_rejection
 
+# Options that name a model, and its directory below that of the models.
 _PLACES = {"--model-path": "target", "--speculative-draft-model-path": "drafter"}
-"""Options that name a model, and its directory below that of the models."""
 
+# The values that are answered.
 SHOWN = (
     *("attention_backend", "kv_cache_dtype", "max_running_requests", "chunked_prefill_size", "mem_fraction_static"),
     *("speculative_algorithm", "speculative_num_draft_tokens", "speculative_draft_attention_backend"),
     *("speculative_draft_model_quantization", "speculative_draft_window_size", "tp_size", "disable_radix_cache"),
 )
-"""The values that are answered."""
 
 
 def _facts(capability: str) -> dict[str, Any]:

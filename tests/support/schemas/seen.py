@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+# One file for each tier of tests that ran as a whole.
 FOLDER = Path(__file__).resolve().parents[3] / ".cache" / "schemas"
-"""One file for each tier of tests that ran as a whole."""
 
-SEEN: dict[str, set[str]] = {}
-"""The paths of this process, by the schema's name."""
+SEEN: dict[str, set[str]] = {}  # the paths of this process, by the schema's name
 
 
 def record(name: str, schema: Mapping[str, Any], document: object) -> None:

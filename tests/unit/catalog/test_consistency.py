@@ -22,11 +22,12 @@ from tests.support.rows import each_of
 CATALOG = load_catalog()
 FAILURES = CATALOG.failures
 
+# What two entries have in common if they tell of the same thing.
 ISSUE = re.compile(r"[\w.-]+/[\w.-]+#\d+|measured")
-"""What two entries have in common if they tell of the same thing."""
 
 PLACES = [(profile, choice.release) for profile in CATALOG.profiles.values() for choice in profile.engines]
 
+# Rules that warn of the settings of a profile, by engine, and why the profile has them nevertheless.
 SAID: dict[tuple[str, str], str] = {
     ("llamacpp-buun", "answers-change"): "the profiles prefer upstream; the fork is there for those who name it",
     (
@@ -35,7 +36,6 @@ SAID: dict[tuple[str, str], str] = {
     ): "as above: the profile prefers vLLM and upstream",
     ("vllm-0.33", "master-address-missing"): "only the user knows the address of rank 0; `init` asks for it",
 }
-"""Rules that warn of the settings of a profile, by engine, and why the profile has them nevertheless."""
 
 
 def place_name(place: tuple[Profile, str]) -> str:
@@ -91,8 +91,8 @@ def test_no_rule_warns_of_what_a_profile_sets(place: tuple[Profile, str]) -> Non
     assert {name: message for name, message in warned.items() if (release, name) not in SAID} == {}
 
 
+# A value without quotes in which YAML takes the number of an issue for a comment.
 CUT = re.compile(r"^\s*(?:- )?\w+: +[^'\">|{\[].*\s#\d")
-"""A value without quotes in which YAML takes the number of an issue for a comment."""
 
 
 def test_no_source_is_cut_at_the_number_of_an_issue() -> None:

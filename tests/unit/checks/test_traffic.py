@@ -14,12 +14,10 @@ from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.client.metrics import Metrics
 from dflash_deploy.serve.engines.counters import SpecCounters
 
-TOKENS = 1792
-"""What the check asks for with a context of 2048 tokens."""
+TOKENS = 1792  # what the check asks for with a context of 2048 tokens
 
 
-Reading = tuple[int, int]
-"""The running requests, and the tokens since the beginning of the stream."""
+Reading = tuple[int, int]  # the running requests, and the tokens since the beginning of the stream
 
 
 @dataclass

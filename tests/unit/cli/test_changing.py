@@ -6,6 +6,7 @@ from typing import Any
 from dflash_deploy.cli.app import COMMANDS, load
 from dflash_deploy.cli.shown import About
 
+# What these print is all that they are for. What `bench` and `test` restart, they put back.
 READING = {
     "ask",
     "bench",
@@ -31,7 +32,6 @@ READING = {
     "status",
     "test",
 }
-"""What these print is all that they are for. What `bench` and `test` restart, they put back."""
 
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, About]]:

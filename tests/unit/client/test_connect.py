@@ -99,6 +99,7 @@ def only(found: Any) -> Any:
     return one
 
 
+# Where each file has its models.
 MODELS: Mapping[str, Callable[[Any], Any]] = {
     "opencode": lambda found: found["provider"]["dflash"]["models"],
     "pi": lambda found: found["providers"]["dflash"]["models"],
@@ -109,8 +110,8 @@ MODELS: Mapping[str, Callable[[Any], Any]] = {
     "litellm": lambda found: found["model_list"],
     "llm": lambda found: found,
 }
-"""Where each file has its models."""
 
+# The limits and abilities of a model with images and tools, in the words of each client.
 FULL: Mapping[str, Mapping[str, object]] = {
     "opencode": {"limit": {"context": 4096, "output": 1024}, "attachment": True, "tool_call": True, "reasoning": False},
     "pi": {"input": ["text", "image"], "contextWindow": 4096, "maxTokens": 1024, "reasoning": False},
@@ -138,7 +139,6 @@ FULL: Mapping[str, Mapping[str, object]] = {
     },
     "llm": {"vision": True, "supports_tools": True, "supports_schema": True, "reasoning": False},
 }
-"""The limits and abilities of a model with images and tools, in the words of each client."""
 
 
 @pytest.mark.parametrize("name", FULL)

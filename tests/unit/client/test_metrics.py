@@ -30,6 +30,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",
 vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="tiny",position="2"} 100.0
 """
 
+# Put together from the names, help texts and labels of observability/metrics_collector.py; no SGLang ran here.
 SGLANG = """\
 # HELP sglang:num_running_reqs The number of running requests.
 # TYPE sglang:num_running_reqs gauge
@@ -48,8 +49,8 @@ sglang:generation_tokens_total{is_streaming="true",model_name="m"} 300.0
 # TYPE sglang:spec_verify_calls_total counter
 sglang:spec_verify_calls_total{model_name="m"} 250.0
 """
-"""Put together from the names, help texts and labels of observability/metrics_collector.py; no SGLang ran here."""
 
+# Put together from the format strings of tools/server/server-task.cpp; no llama-server ran here.
 LLAMACPP = """\
 # HELP llamacpp:tokens_predicted_total Number of generation tokens processed
 # TYPE llamacpp:tokens_predicted_total counter
@@ -75,7 +76,6 @@ llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 80
 llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 50
 llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="2"} 20
 """
-"""Put together from the format strings of tools/server/server-task.cpp; no llama-server ran here."""
 
 
 def test_totals_and_positions() -> None:

@@ -9,8 +9,8 @@ from dflash_deploy.deployment.dotenv import names_a_secret, secrets_in
 from dflash_deploy.redact import Redactor
 from dflash_deploy.serve.settings import Settings
 
+# As `generate_key` makes them. Names of cases hold it, and must be the same in each process that runs some of them.
 KEY = "OLk-fLTwQd1CzNnu7zx7X6_s01Huhn2Go-9s6pe0xdM"
-"""As `generate_key` makes them. Names of cases hold it, and must be the same in each process that runs some of them."""
 
 
 @pytest.mark.parametrize(

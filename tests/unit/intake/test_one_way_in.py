@@ -10,15 +10,16 @@ from tests.support.trees import tree_of
 
 PACKAGE = Path(dflash_deploy.__file__).parent
 
+# Methods and functions that read a file, or parse JSON without the limits of `intake`.
 READS = frozenset({"read_text", "read_bytes", "model_validate_json", "validate_json", "from_json"})
-"""Methods and functions that read a file, or parse JSON without the limits of `intake`."""
 
+# `serve` runs in the image and imports nothing of the package; it reads what the package wrote for it.
 OWN_ROOMS = ("intake", "serve")
-"""`serve` runs in the image and imports nothing of the package; it reads what the package wrote for it."""
 
 _OF_THE_KERNEL = "a file of /proc or /sys, which the kernel writes and bounds"
 _OF_THE_PACKAGE = "a file of this package, which the installation wrote"
 
+# How many reads a module keeps, and why.
 KEPT: Mapping[str, tuple[int, str]] = {
     "assets.py": (2, _OF_THE_PACKAGE),
     "bench/agents.py": (1, _OF_THE_PACKAGE),
@@ -36,13 +37,12 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "runtime/process.py": (2, _OF_THE_KERNEL),
     "runtime/native_process.py": (1, _OF_THE_KERNEL),
 }
-"""How many reads a module keeps, and why."""
 
+# Reads that are to go through `intake`. This list only gets shorter.
 STILL_TO_DO: Mapping[str, int] = {
     "bench/workload.py": 1,
     "client/stream.py": 1,
 }
-"""Reads that are to go through `intake`. This list only gets shorter."""
 
 
 def reads_in(tree: ast.AST) -> Iterator[str]:

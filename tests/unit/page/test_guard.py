@@ -70,8 +70,7 @@ def test_the_token_gives_the_cookie_once(guard: Guard) -> None:
 
 
 HEADER = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-MAPPED = "0000000000000000FFFF0000"
-"""What an IPv6 socket has before an IPv4 address."""
+MAPPED = "0000000000000000FFFF0000"  # what an IPv6 socket has before an IPv4 address
 
 
 @pytest.mark.skipif(sys.byteorder == "big", reason="the table is one of a little-endian machine")

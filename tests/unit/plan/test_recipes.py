@@ -20,8 +20,8 @@ from tests.support.rows import each_of
 CATALOG = load_catalog()
 RECIPES = [(profile, recipe) for profile in CATALOG.profiles.values() for recipe in profile.recipes]
 
+# Warnings that a recipe has, and says itself.
 SAID = {("qwen3.8-sglang", "draft-tokens-exceed-block"), ("qwen3.5-buun", "answers-change")}
-"""Warnings that a recipe has, and says itself."""
 
 
 def recipe_name(one: tuple[Profile, Recipe]) -> str:

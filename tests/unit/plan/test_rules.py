@@ -273,6 +273,7 @@ CASES = [
     Case("target-notice", "note", "dgx-spark"),
 ]  # fmt: skip
 
+# Findings about what was chosen, which no setting takes away, or which the default settings have too.
 ALWAYS = {
     "answers-change",
     "loader-unproven",
@@ -286,7 +287,6 @@ ALWAYS = {
     "prefix-caching-unsound",
     "turns-read-again",
 }
-"""Findings about what was chosen, which no setting takes away, or which the default settings have too."""
 
 
 @each_of(CASES)

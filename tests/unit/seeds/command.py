@@ -33,8 +33,8 @@ ALIASES = {
 }
 OPPOSITES = {"--no-enable-prefix-caching": "--enable-prefix-caching"}
 WEIGHTS = ("model", "--model-path", "--model")
+# Settings that name a place of weights.
 DRAFTERS = ("--speculative-config.model", "--speculative-draft-model-path", "--model-draft")
-"""Settings that name a place of weights."""
 
 INTERPRETERS = {"python", "python3"}
 ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")

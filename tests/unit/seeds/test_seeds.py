@@ -143,13 +143,13 @@ def test_a_drafter_asked_for_as_a_model_is_refused_with_the_targets_it_belongs_t
     assert seed.drafter_as_model in {pair.target.repo for pair in belonging}
 
 
+# Seeds that name no target of the catalog, and what `init --from` says about it.
 REFUSED = {
     "S1-llama-server": "`/path/to/Qwen3.5-27B-target.Q4_K_M.gguf` is not a known model",
     **dict.fromkeys(("S3-hub-vllm", "S3-hub-sglang", "S3-hub-docker-run"), "is a drafter"),
 }
-"""Seeds that name no target of the catalog, and what `init --from` says about it."""
+# Seeds that start no server: arguments alone, another program.
 NO_ENGINE = ("S1-llama-speculative-simple", "S2-sglang-window", "S3-hub-docker-model-run")
-"""Seeds that start no server: arguments alone, another program."""
 
 
 @pytest.mark.parametrize("seed", [seed for seed in SEEDS if seed.id not in NO_ENGINE], ids=str)
@@ -204,6 +204,7 @@ def taken_on_spark(text: str) -> ForeignPlan:
     return found
 
 
+# What the card of S0 has people paste for its .env.
 ENV_OF_S0 = """cat > .env.dflash << 'EOF'
 # Authentication
 HF_TOKEN=hf_your_token_here
@@ -221,7 +222,6 @@ MAX_NUM_BATCHED_TOKENS=65536
 EOF
 sed -i "s|\\$(openssl rand -hex 32)|$(openssl rand -hex 32)|" .env.dflash
 """
-"""What the card of S0 has people paste for its .env."""
 
 
 @pytest.mark.parametrize("text", [ENV_OF_S0, "\n".join(ENV_OF_S0.splitlines()[1:-2])], ids=("pasted", "file"))

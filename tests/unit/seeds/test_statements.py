@@ -76,6 +76,7 @@ def of_file(cover: Cover) -> bool:
     return cover.contains in (ROOT / cover.name).read_text(encoding="utf-8")
 
 
+# How a cover of each kind is found.
 EXISTS: Mapping[str, Callable[[Cover], bool]] = {
     "profile": of_profile,
     "model": lambda cover: cover.name in CATALOG.pairs,
@@ -91,7 +92,6 @@ EXISTS: Mapping[str, Callable[[Cover], bool]] = {
     "file": of_file,
     "test": of_file,
 }
-"""How a cover of each kind is found."""
 
 
 @each_of({str(cover): cover for one in STATEMENTS for cover in one.covers}.values())

@@ -29,8 +29,8 @@ SETTINGS = {
 GGUF = {**SETTINGS, "MODEL_FILE": "target.gguf", "DRAFTER_FILE": "drafter.gguf", "MMPROJ_FILE": "mmproj.gguf"}
 
 
+# An option, the engine that has it, and the one that does not.
 OPTIONS = [("draft-dflash", "llamacpp", "llamacpp-buun"), ("dflash-max-slots", "llamacpp-buun", "llamacpp")]
-"""An option, the engine that has it, and the one that does not."""
 
 
 def arguments(engine: str, settings: dict[str, str]) -> list[str]:

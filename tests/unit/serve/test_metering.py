@@ -37,11 +37,10 @@ from tests.support.metered import (
     used,
 )
 
-FIELD: TypeAdapter[bool | None] = TypeAdapter(bool | None)
-"""The type of `stream` in vLLM's requests."""
+FIELD: TypeAdapter[bool | None] = TypeAdapter(bool | None)  # the type of `stream` in vLLM's requests
 
+# What a client can write as `stream`.
 VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
-"""What a client can write as `stream`."""
 
 
 def test_an_answer_counts_as_it_says() -> None:

@@ -10,9 +10,7 @@ from dflash_deploy.serve.gateway.auth import DenyByDefault
 KEY, SCRAPER = "key-of-the-owner-0123", "key-of-the-scraper-01"
 KEYS = {"VLLM_API_KEY": KEY, "DFLASH_API_KEYS": f"scraper:{SCRAPER}:metrics", "MAX_BODY_MIB": "1"}
 PIECE = b"x" * (1 << 18)
-LIMIT = 4
-"""Pieces in a body of MAX_BODY_MIB."""
-
+LIMIT = 4  # pieces in a body of MAX_BODY_MIB
 VIA = (b"via", b"2.0 Caddy")
 FORWARDED = (b"x-forwarded-for", b"203.0.113.7")
 

@@ -7,8 +7,8 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.diagnosis.diagnose import Explanation, LogReader, ProcessEnd
 
 FAILURES = load_catalog().failures
+# The release of each engine; without an engine the failures of all are searched.
 RELEASES = {"vllm": "0.33.0", "sglang": "0.5.23", "llamacpp": "b11549", "": ""}
-"""The release of each engine; without an engine the failures of all are searched."""
 
 NOT_KNOWN = ProcessEnd()
 FAILED = ProcessEnd(1)

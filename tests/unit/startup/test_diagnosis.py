@@ -27,9 +27,7 @@ from tests.unit.startup.explained import explained
 FAILURES = load_catalog().failures
 LINES: list[dict[str, Any]] = rows_of(Path(__file__).with_name("failure_lines.yaml"))
 
-NAMES = {*all_setting_names(), "AVX2", "TRITON_ATTN", "DOCKER_HOST"}
-"""What may be written in capitals."""
-
+NAMES = {*all_setting_names(), "AVX2", "TRITON_ATTN", "DOCKER_HOST"}  # what may be written in capitals
 HEALTHY = """\
 dflash: vLLM 0.32.0: vllm serve /models/target --host 0.0.0.0
 (APIServer pid=23767) INFO 11-21 11:01:24 [model.py:733] Resolved architecture: DFlashDraftModel
@@ -114,6 +112,7 @@ def test_a_failure_of_another_engine_or_version_is_not_taken() -> None:
     assert reader("llamacpp", "b11434").read([line]).diagnosis is not None
 
 
+# Failures of a range of releases, and the first release that no longer ends this way.
 RANGES = {
     "dflash2-unknown": "0.28.0",
     "dflash-unknown": "0.20.0",
@@ -131,7 +130,6 @@ RANGES = {
     "qwen3-vl-by-transformers": "0.11.0",
     "qwen3-vl-pipeline-stages": "0.32.0",
 }
-"""Failures of a range of releases, and the first release that no longer ends this way."""
 
 
 def test_a_failure_names_no_end_of_a_release_outside_its_range() -> None:

@@ -252,12 +252,12 @@ def test_an_allocation_that_is_tried_again_is_no_end() -> None:
     assert named(log[:1], FAILED, "llamacpp") == "gpu-out-of-memory"
 
 
+# ggml-org/llama.cpp#26297: the server serves after that.
 RETRIED = [
     "1.06.520.077 E cuda_buffer_type_alloc_buffer: allocating 51748 MiB on device 1: cudaMalloc failed: out of memory",
     "1.06.520.086 E graph_reserve: failed to allocate compute buffers",
     "1.06.520.107 W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism",
 ]
-"""ggml-org/llama.cpp#26297: the server serves after that."""
 
 
 def test_an_allocation_without_pipeline_parallelism_is_a_second_attempt() -> None:

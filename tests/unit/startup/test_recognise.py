@@ -40,12 +40,12 @@ def test_one_line_names_the_engine_if_only_that_engine_writes_it(engine: str, li
     assert recognised(line) == (engine, "")
 
 
+# What SGLang's log has of vLLM, which it imports.
 OF_VLLM = (
     "INFO 03-06 10:05:08 __init__.py:190] Automatically detected platform cuda.",
     "/usr/lib/python3.12/site-packages/vllm/connections.py:8: RuntimeWarning: Failed to read commit hash:",
     '  File "/opt/vllm/vllm/model_executor/layers/linear.py", line 594, in weight_loader_v2',
 )
-"""What SGLang's log has of vLLM, which it imports."""
 
 
 @pytest.mark.parametrize("line", OF_VLLM)

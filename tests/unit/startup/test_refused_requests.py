@@ -9,6 +9,7 @@ OOM = "Out of memory: Killed process 24045 (VLLM::EngineCor) total-vm:48922340kB
 CALM = [f"(APIServer pid=1) INFO 11-21 11:02:{n:02} [loggers.py:1] Avg prompt throughput: {n}" for n in range(50)]
 LLAMACPP_ANSWER = "srv  log_server_r: done request: POST /v1/chat/completions 127.0.0.1 200"
 
+# Refused requests: the engine, and what it writes.
 OF_REQUESTS = {
     "request-beyond-context": (
         "vllm",
@@ -38,7 +39,6 @@ OF_REQUESTS = {
         "ValueError: The URL must be from one of the allowed domains: ['a.example']. Input URL domain: b.example",
     ),
 }
-"""Refused requests: the engine, and what it writes."""
 
 
 def test_these_are_the_rows_of_requests() -> None:

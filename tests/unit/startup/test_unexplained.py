@@ -25,9 +25,7 @@ def raised(prefix: str, *text: str) -> list[str]:
     return [prefix + line for line in (*frame, *text)]
 
 
-Row = tuple[str, Sequence[str]]
-"""The id of a row of the catalog, and a line that it matches."""
-
+Row = tuple[str, Sequence[str]]  # the id of a row of the catalog, and a line that it matches
 ROWS = {failure.id: failure for failure in FAILURES}
 CASES: list[dict[str, Any]] = [
     case

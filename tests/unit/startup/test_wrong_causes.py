@@ -8,8 +8,8 @@ from dflash_deploy.diagnosis.diagnose import ProcessEnd
 from tests.support.rows import each_of, rows_of
 from tests.unit.startup.explained import FAILED, FAILURES, explained, named
 
+# Rows, and lines of other failures that contain words of theirs.
 LIKE_OTHERS: dict[str, list[str]] = rows_of(Path(__file__).with_name("lines_of_others.yaml"))
-"""Rows, and lines of other failures that contain words of theirs."""
 
 
 @each_of((name, line) for name, lines in LIKE_OTHERS.items() for line in lines)

@@ -81,8 +81,8 @@ def test_any_bytes_are_a_header_or_refused(
         assert file.name in str(refusal) or "GGUF" in str(refusal) or "text" in str(refusal)  # noqa: PT017
 
 
+# A matrix of float32 and one of Q6_K, whose 256 values have 210 bytes.
 LIST = header(BLOCK, tensors=2) + tensor("a", 0, 0, 8, 2) + tensor("b", 14, 64, 256, 3)
-"""A matrix of float32 and one of Q6_K, whose 256 values have 210 bytes."""
 
 
 def test_a_file_has_its_tensors_behind_the_header_at_a_multiple_of_the_alignment(tmp_path: Path) -> None:
