@@ -138,17 +138,24 @@ def run_command(
     function: Callable[..., Report], about: About, context: typer.Context, /, *args: Any, **kwargs: Any
 ) -> None:
     """Call a command, print its report, and exit with its code. Raises typer.Exit."""
-    options = given(context)
+    options, directory = given(context), HERE
     as_json, in_lines = (name in options and name in about.shared for name in ("as_json", "json_stream"))
-    directory = options.get("directory")
     LOUDNESS.quiet = "quiet" in options
     known: list[Secret] = []
     try:
+        shared = values(function, about, context)
+        directory = shared.get("directory") or HERE
+        if directory not in {HERE, options.get("directory")}:
+            note(f"deployment {directory}")
         known += _secrets(directory)
         with _logged(Redactor(known), verbose="verbose" in options):
-            report = _outcome(lambda: function(*args, **values(function, about, context), **kwargs))
+            report = _outcome(lambda: function(*args, **shared, **kwargs))
     except KeyboardInterrupt:
         report = Report(failure=interrupted(about))
+    except typer.Abort:
+        report = Report(failure=Interrupted())
+    except DeployError as refusal:
+        report = Report(failure=refusal)
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(directory)])
     report = _cut(report, about.name, redact)
@@ -175,7 +182,7 @@ def interrupted(about: About) -> Interrupted:
 def last_resort(problem: Exception) -> ExitCode:
     """Show an exception that no command caught, such as one while its module is imported; return the exit code."""
     after = sys.argv[sys.argv.index("--dir") + 1 :] if "--dir" in sys.argv else []
-    redact = Redactor(_secrets(Path(after[0]) if after else None))
+    redact = Redactor(_secrets(Path(after[0]) if after else HERE))
     failure = failure_of(problem)
     _explain(_cut(Report(failure=failure), "".join(sys.argv[1:2]), redact), redact)
     return failure.exit_code
@@ -298,10 +305,10 @@ def _outcome(call: Callable[[], Report]) -> Report:
         return Report(failure=failure_of(problem))
 
 
-def _secrets(directory: object) -> list[Secret]:
+def _secrets(directory: Path) -> list[Secret]:
     """The secrets of the deployment that a command works on."""
     try:
-        return list(Deployment(directory if isinstance(directory, Path) else HERE).known_secrets)
+        return list(Deployment(directory).known_secrets)
     except (OSError, DeployError):
         return []
 

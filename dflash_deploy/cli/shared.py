@@ -48,7 +48,7 @@ def _option(*names: str, **more: Any) -> Any:
 
 
 Directory = Annotated[
-    Path | None, _option("--dir", help="The deployment directory.", file_okay=False, autocompletion=_deployments)
+    Path | None, _option("--dir", help="The deployment directory; else this one, that of DFLASH_DIR, or one below ~/dflash.", file_okay=False, autocompletion=_deployments)
 ]
 AsJson = Annotated[bool, _option("--json", help="Print one JSON document on standard output.")]
 JsonStream = Annotated[
@@ -100,19 +100,46 @@ def without_them(function: Callable[..., Any]) -> Signature:
 
 
 def given(context: typer.Context) -> Mapping[str, Any]:
-    """The shared options of this call, by name: those that were given, and the directory of DFLASH_DIR."""
-    named: dict[str, Any] = {"directory": Path(os.environ[VARIABLE])} if os.environ.get(VARIABLE) else {}
-    return named | (context.find_root().obj or {})
+    """The shared options of this call that were given, by name."""
+    return context.find_root().obj or {}
 
 
 def values(function: Callable[..., Any], about: About, context: typer.Context) -> dict[str, Any]:
     """What a function gets of the shared options. Raises BadInput for one that its command does not have."""
     known, parameters = given(context), inspect.signature(function).parameters
-    for name in (context.find_root().obj or {}).keys() - set(about.shared):
+    for name in known.keys() - set(about.shared):
         option = shared_options()[name].opts[0]
         raise BadInput(f"`{about.name}` has no {option}", hint=f"leave {option} out")
     found: dict[str, Any] = {name: known.get(name, False) for name in NAMES if name in parameters}
     if "directory" in found:
         # with a default of its own, the command chooses a directory
-        found["directory"] = known.get("directory", None if parameters["directory"].default is None else HERE)
+        chooses = parameters["directory"].default is None
+        found["directory"] = known.get("directory") or (_named() if chooses else _chosen(about))
     return found
+
+
+def _named() -> Path | None:
+    return Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+
+
+def _chosen(about: About) -> Path:
+    """The deployment of this directory, else that of DFLASH_DIR, else the one below `~/dflash` that was used last.
+
+    Raises BadInput if a command that changes something would have to choose one of several, and nobody can be asked.
+    """
+    from dflash_deploy.deployment.directory import deployments_at_home, dir_option
+    from dflash_deploy.deployment.files import STATE
+
+    if (HERE / ".env").exists() or (HERE / STATE).exists():
+        return HERE
+    if (named := _named()) is not None:
+        return named
+    found = deployments_at_home()
+    if len(found) > 1 and about.changes:
+        from dflash_deploy.cli.options import is_asked_on_terminal
+
+        options = " or ".join(f"`{dir_option(place)}`" for place in found)
+        if not is_asked_on_terminal():
+            raise BadInput(f"{len(found)} deployments below ~/dflash, and none here", hint=f"name one with {options}")
+        typer.confirm(f"{about.name} {found[0]}?", abort=True, err=True)
+    return found[0] if found else HERE

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dflash_deploy.deployment import dotenv
 from dflash_deploy.deployment.dotenv import names_a_secret, secrets_in, whole_word, with_keys_of
-from dflash_deploy.deployment.files import PRIVATE, write_atomically, write_if_changed
+from dflash_deploy.deployment.files import PRIVATE, STATE, write_atomically, write_if_changed
 from dflash_deploy.errors import BadInput, FileRefused, NoDeployment, SettingsRefused
 from dflash_deploy.intake.documents import ProjectState, read_state, read_state_text
 from dflash_deploy.intake.files import is_file, read_beginning, read_text
@@ -36,6 +36,7 @@ from dflash_deploy.serve.settings import Settings
 MOST_ENTRIES = 1000  # entries of a directory that are examined
 MOST_NAMED = 3  # deployments that a hint names
 CREATE = "create one with `dflash-deploy init`"
+AT_HOME = Path("~/dflash")  # where `init` writes in a directory that has other files
 
 
 def hint_without_deployment(directory: Path) -> str:
@@ -51,6 +52,20 @@ def hint_without_deployment(directory: Path) -> str:
         return CREATE
     options = " or ".join(f"`{dir_option(place)}`" for place in found)
     return f"name one with {options}, or {CREATE}"
+
+
+def deployments_at_home() -> list[Path]:
+    """The deployments below `~/dflash`; the one that `init` or `up` touched last is the first."""
+    with suppress(OSError, RuntimeError):
+        places = filter(_has_deployment, islice(AT_HOME.expanduser().iterdir(), MOST_ENTRIES))
+        return sorted(places, key=_touched, reverse=True)
+    return []
+
+
+def _touched(directory: Path) -> float:
+    """When `.env` was written, or the journal was: a start is an event."""
+    files = (directory / ".env", directory / STATE / "journal.jsonl")
+    return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 
 def _near(directory: Path) -> Iterator[Path]:

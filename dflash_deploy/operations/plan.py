@@ -18,7 +18,7 @@ from dflash_deploy.catalog.recipes import Offered, faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.compose import render as write
-from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.directory import AT_HOME, Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.lock import command_lock, locked
@@ -160,7 +160,7 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
         check_new(Deployment(directory))
     choice, facts = _with_models(choice), read_facts()
     made = make_plan(choice, facts=facts)
-    directory = in_home(Path("~/dflash") / made.profile.name) if directory is None else directory
+    directory = in_home(AT_HOME / made.profile.name) if directory is None else directory
     deployment = Deployment(directory)
     if made.settings.several_machines and not made.settings.master_addr:
         raise BadInput(

@@ -150,23 +150,6 @@ def test_an_option_that_a_command_does_not_have_is_refused(tmp_path: Path) -> No
     assert "`plan` has no --json-stream" in ran.err
 
 
-def test_the_directory_is_the_option_else_the_variable_else_this_one(tmp_path: Path) -> None:
-    places = [tmp_path / name for name in ("option", "variable", "here")]
-    for place, profile in zip(places, ("rtx-3090", "h100", "cpu"), strict=True):
-        place.mkdir()
-        dflash("init", "--profile", profile, "--runtime", "compose", at=place)
-    option, variable, here = places
-    named = {"DFLASH_DIR": str(variable)}
-
-    def profile_of(*words: str, environment: dict[str, str]) -> object:
-        return dflash(*words, "--json", at=here, environment=environment).document["data"]["profile"]
-
-    assert profile_of("--dir", str(option), "plan", environment=named) == "rtx-3090"
-    assert profile_of("plan", "--dir", str(option), environment=named) == "rtx-3090"
-    assert profile_of("plan", environment=named) == "h100"
-    assert profile_of("plan", environment={}) == "cpu"
-
-
 def test_quiet_leaves_results_and_errors_and_verbose_adds_the_programs(tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     usual, quiet, verbose = (

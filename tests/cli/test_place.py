@@ -1,0 +1,78 @@
+"""Which deployment a command works on: this directory's, that of DFLASH_DIR, or one below ~/dflash."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dflash_deploy.errors import ExitCode
+from tests.support.cli import Ran, dflash
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a file of its own, as every home has."""
+    (tmp_path / "notes.txt").touch()
+    return tmp_path
+
+
+def run(home: Path, *words: str, at: Path | None = None, **environment: str) -> Ran:
+    return dflash(*words, at=at or home, environment={"HOME": str(home), **environment}, elsewhere=True)
+
+
+def made(home: Path, *profiles: str) -> list[Path]:
+    """Deployments of these profiles, made by `init` in the home; the last one was touched last."""
+    for seconds, profile in enumerate(profiles):
+        run(home, "init", "--profile", profile, "--runtime", "compose").succeeded()
+        os.utime(home / "dflash" / profile / ".env", (10**9 + seconds,) * 2)
+    return [home / "dflash" / profile for profile in profiles]
+
+
+def profile_of(ran: Ran) -> object:
+    return ran.document["data"]["profile"]
+
+
+def test_the_next_command_finds_what_init_wrote_from_a_directory_with_files(home: Path) -> None:
+    (place,) = made(home, "h100")
+    ran = run(home, "plan", "--json")
+    assert profile_of(ran) == "h100"
+    assert ran.err.splitlines()[0] == f"deployment {place}"
+    # `up` gets as far as with --dir
+    assert run(home, "up").code is run(home, "up", "--dir", str(place)).code is not ExitCode.USAGE
+
+
+def test_the_order_is_the_option_this_directory_the_variable_and_the_home(home: Path) -> None:
+    made(home, "h100")
+    option, variable, here = (home / name for name in ("option", "variable", "here"))
+    for place, profile in ((option, "rtx-3090"), (variable, "b200"), (here, "cpu")):
+        place.mkdir()
+        run(home, "init", "--profile", profile, "--runtime", "compose", "--dir", str(place))
+    named = {"DFLASH_DIR": str(variable)}
+    assert profile_of(run(home, "plan", "--json", "--dir", str(option), at=here, **named)) == "rtx-3090"
+    assert profile_of(run(home, "--dir", str(option), "plan", "--json", at=here, **named)) == "rtx-3090"
+    assert profile_of(run(home, "plan", "--json", at=here, **named)) == "cpu"
+    assert profile_of(run(home, "plan", "--json", **named)) == "b200"
+    assert profile_of(run(home, "plan", "--json")) == "h100"
+
+
+def test_of_several_the_last_touched_is_read_and_none_is_changed_without_a_question(home: Path) -> None:
+    first, second = made(home, "h100", "b200")
+    ran = run(home, "plan", "--json")
+    assert profile_of(ran) == "b200"
+    assert ran.err.startswith(f"deployment {second}\n")
+    os.utime(first / ".env")
+    assert profile_of(run(home, "plan", "--json")) == "h100"
+    for command in (("down",), ("up",), ("set", "MAX_NUM_SEQS=2")):
+        refused = run(home, *command)
+        assert refused.code is ExitCode.USAGE
+        assert "2 deployments below ~/dflash" in refused.err
+        assert "--dir dflash/h100" in refused.err
+
+
+def test_a_directory_that_has_lost_its_settings_is_not_passed_over(home: Path) -> None:
+    made(home, "h100")
+    here = home / "here"
+    (here / ".dflash").mkdir(parents=True)
+    ran = run(home, "status", at=here)
+    assert ran.code is ExitCode.USAGE
+    assert "its .env is missing" in ran.err
