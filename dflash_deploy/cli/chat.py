@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Images = Annotated[
     list[str] | None, typer.Option("--image", "-i", metavar="FILE", help="A picture; - reads standard input.")
 ]
-System = Annotated[str, typer.Option(help="The system message, before the question.")]
+System = Annotated[str, typer.Option(help="System message.")]
 
 
 @command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" --image photo.jpg'))

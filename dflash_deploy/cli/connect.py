@@ -30,7 +30,7 @@ def connect(
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Where the client reaches the endpoint, if not where it listens; or another endpoint."),
+        typer.Option(help="URL at which the client reaches the endpoint, if it differs; or another endpoint."),
     ] = None,
     key_file: KeyFile = None,
     model: Annotated[str, typer.Option(help="Name of the model at another endpoint; else the first one.")] = "",

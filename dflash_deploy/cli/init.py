@@ -31,7 +31,6 @@ from dflash_deploy.cli.options import (
     Recipe,
     Runtime,
     Streams,
-    deployments,
     is_asked_on_terminal,
     machine_line,
 )
@@ -55,17 +54,6 @@ Domain = Annotated[
 ]
 
 
-Place = Annotated[
-    Path | None,
-    typer.Option(
-        "--dir",
-        help="The deployment directory; else this one if it is empty, or ~/dflash/PROFILE.",
-        file_okay=False,
-        autocompletion=deployments,
-    ),
-]
-
-
 @command(changes=True, examples=("init", "init --profile h100 --from 'vllm serve Qwen/Qwen3.5-27B'"))
 def init(
     profile: Profile = None,
@@ -83,10 +71,10 @@ def init(
     domain: Domain = None,
     node_rank: Rank = None,
     master_addr: Master = None,
-    models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
+    models_dir: Annotated[Path, typer.Option(help="Directory of the weights.")] = Path("~/models"),
     from_: From = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing, also on a terminal.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write .env again; its key and token stay.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write .env again; keep its key and token.")] = False,
     *,
     directory: Path | None = None,
     as_json: bool,

@@ -62,7 +62,7 @@ keys = typer.Typer(
 @command(examples=("keys show", "keys show alice --reveal"))
 def keys_show(
     name: Annotated[
-        str | None, typer.Argument(help="A further key instead of the first one.", show_default=False)
+        str | None, typer.Argument(help="Name of a further key; else the first one.", show_default=False)
     ] = None,
     reveal: Annotated[
         bool,

@@ -85,7 +85,7 @@ def explain(
     ] = None,
     profile: Profile = None,
     exit_code: Annotated[
-        int | None, typer.Option("--exit-code", help="How the process ended, if you know it; a signal is negative.")
+        int | None, typer.Option("--exit-code", help="Exit code of the process, if known; a signal is negative.")
     ] = None,
     engine: Annotated[
         str | None,

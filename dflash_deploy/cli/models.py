@@ -39,7 +39,9 @@ def _list_them(context: typer.Context) -> None:
 @command(examples=("models list", "models list --profile rtx-5090"))
 def models_list(
     profile: Profile = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are not compatible, and why.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also list models that are not compatible, with the reason.")
+    ] = False,
 ) -> Report:
     """List models with their drafters that are compatible with this machine, or with --profile."""
     from dflash_deploy.operations.models import models
@@ -104,7 +106,7 @@ def models_add(
     place: Annotated[str, typer.Argument(help="OWNER/REPO, DIRECTORY, FILE.gguf, FILE.yaml or URL of an entry.")],
     drafter: Drafter = None,
     to: Annotated[Path | None, typer.Option(help="Directory of a custom catalog to write the entry to.")] = None,
-    models_dir: Annotated[Path, typer.Option(help="Where weights are stored.")] = Path("~/models"),
+    models_dir: Annotated[Path, typer.Option(help="Directory of the weights.")] = Path("~/models"),
 ) -> Report:
     """Read a model's headers, and print its catalog entry or write it to a custom catalog."""
     from dflash_deploy.operations.described import add

@@ -37,7 +37,9 @@ Mixture = Annotated[str, typer.Option("--workload", "-w", help="As for `bench`; 
 Prompts = Annotated[
     Path | None, typer.Option(help="A JSONL file with `prompt` or `messages` in each line.", dir_okay=False)
 ]
-Concurrency = Annotated[str, typer.Option(help="Requests at the same time, one measurement for each number.")]
+Concurrency = Annotated[
+    str, typer.Option(help="Concurrency: requests at the same time, one measurement for each number.")
+]
 
 # --- how
 Requests = Annotated[
@@ -49,36 +51,36 @@ RepeatsForMedian = Annotated[int, typer.Option(min=1, help="Repeats of each meas
 Context = Annotated[
     int, typer.Option(min=0, help="Tokens of a conversation before each prompt; agents grow to them. [default: 0]")
 ]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer, unless the prompt has its own length.")]
-Temperature = Annotated[float, typer.Option(min=0, max=2, help="Of sampling; 0 is greedy.")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Longest answer in tokens, unless the prompt has its own length.")]
+Temperature = Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature; 0 is greedy.")]
 Thinking = Annotated[bool, typer.Option("--thinking", help="Let the model think, if its template asks.")]
 
 # --- beside what
 Baseline = Annotated[
-    bool, typer.Option("--baseline", help="Also without speculative decoding: the engine restarts for it, and back.")
+    bool, typer.Option("--baseline", help="Also measure without speculative decoding (restarts the engine twice).")
 ]
 BaselineUrl = Annotated[
-    str | None, typer.Option(help="Also without speculative decoding: a second endpoint with the same key and model.")
+    str | None, typer.Option(help="Also measure this endpoint: the same key and model without speculative decoding.")
 ]
 MtpHead = Annotated[
     int | None,
-    typer.Option(min=1, help="Also with the target's MTP head and this many draft tokens: one more restart."),
+    typer.Option(min=1, help="Also measure the target's MTP head with N draft tokens (one more restart)."),
 ]
 MinSpeedup = Annotated[float | None, typer.Option(min=0, help="Fail with exit code 7 if a speed-up is below this.")]
 SameAnswers = Annotated[
     bool,
     typer.Option(
         "--baseline",
-        help="Also compare answers with those without speculative decoding: the engine restarts for it, and back.",
+        help="Also compare answers without speculative decoding (restarts the engine twice).",
     ),
 ]
 SameAnswersUrl = Annotated[
     str | None,
-    typer.Option(help="The same target without speculative decoding, same API key: are the answers the same?"),
+    typer.Option(help="Compare answers with this endpoint: the same target and key, no speculative decoding."),
 ]
 
 
-KeyName = Annotated[str, typer.Argument(help="Whose key: up to 15 small letters, digits, - and _.", show_default=False)]
+KeyName = Annotated[str, typer.Argument(help="Key name: 1-15 characters of a-z, 0-9, - and _.", show_default=False)]
 
 KeyScope = Annotated[
     Literal["infer", "metrics", "all"],
@@ -86,11 +88,11 @@ KeyScope = Annotated[
 ]
 
 InFlight = Annotated[
-    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Requests at the same time; more get 429.")
+    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Most requests at the same time; more get 429.")
 ]
 
 TokensPerMinute = Annotated[
-    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Tokens read and generated within 60 s; then 429.")
+    int | None, typer.Option(min=1, max=LARGEST_LIMIT, help="Most tokens read and generated within 60 s; then 429.")
 ]
 
 
@@ -182,9 +184,7 @@ Served = Annotated[str, typer.Option(help="The served name to ask at --url; else
 KeyFile = Annotated[
     Path | None, typer.Option("--key-file", help="A file that holds the API key of --url and nothing else.")
 ]
-Patience = Annotated[
-    float, typer.Option(min=1, help="Give up on the engine after this many seconds without a sign of progress.")
-]
+Patience = Annotated[float, typer.Option(min=1, help="Seconds without progress after which the start fails.")]
 
 Profile = Annotated[str | None, typer.Option(help="Hardware profile; detected if left out.", autocompletion=profiles)]
 Model = Annotated[
@@ -204,19 +204,24 @@ Recipe = Annotated[
     typer.Option(help="Models, engine and settings of a published recipe of the profile.", autocompletion=recipes),
 ]
 Goal = Annotated[
-    Literal["latency", "throughput", "context", "coding"] | None, typer.Option(help="What to choose the sizes for.")
+    Literal["latency", "throughput", "context", "coding"] | None,
+    typer.Option(help="Choose sizes and copies for this goal."),
 ]
 Length = Annotated[
-    int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence in tokens, prompt and answer together.")
+    int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence in tokens: prompt and answer together.")
 ]
 Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Requests to answer at the same time.")]
-NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Without speculative decoding, to compare with.")]
+NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Disable speculative decoding, to compare with.")]
 Drafter = Annotated[
     str | None,
     typer.Option(help="Draft model of --model: OWNER/REPO, DIRECTORY, FILE.gguf, mtp (its MTP head), or off."),
 ]
-Runtime = Annotated[Literal["compose", "native"] | None, typer.Option(help="Containers, or a process on this machine.")]
-Rank = Annotated[int | None, typer.Option(min=0, help="Rank of this machine among several; rank 0 answers requests.")]
+Runtime = Annotated[
+    Literal["compose", "native"] | None, typer.Option(help="compose: containers; native: a process on this machine.")
+]
+Rank = Annotated[
+    int | None, typer.Option(min=0, help="Rank of this machine of several, from 0; rank 0 answers requests.")
+]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
 
 

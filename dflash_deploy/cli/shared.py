@@ -48,7 +48,13 @@ def _option(*names: str, **more: Any) -> Any:
 
 
 Directory = Annotated[
-    Path | None, _option("--dir", help="The deployment directory; else this one, that of DFLASH_DIR, or one below ~/dflash.", file_okay=False, autocompletion=_deployments)
+    Path | None,
+    _option(
+        "--dir",
+        help="The deployment directory; else this one, that of DFLASH_DIR, or one below ~/dflash.",
+        file_okay=False,
+        autocompletion=_deployments,
+    ),
 ]
 AsJson = Annotated[bool, _option("--json", help="Print one JSON document on standard output.")]
 JsonStream = Annotated[
@@ -125,7 +131,7 @@ def _named() -> Path | None:
 def _chosen(about: About) -> Path:
     """The deployment of this directory, else that of DFLASH_DIR, else the one below `~/dflash` that was used last.
 
-    Raises BadInput if a command that changes something would have to choose one of several, and nobody can be asked.
+    Raises BadInput if a command that changes something would choose one of several, and cannot ask.
     """
     from dflash_deploy.deployment.directory import deployments_at_home, dir_option
     from dflash_deploy.deployment.files import STATE

@@ -29,10 +29,10 @@ def status(
         float | None,
         typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
     ] = None,
-    looks: Annotated[int | None, typer.Option(min=1, help="End --watch after this many repeats.")] = None,
+    looks: Annotated[int | None, typer.Option(min=1, help="Stop --watch after N polls.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Show what happened in this time instead, such as 2h or 7d."),
+        typer.Option(metavar="DURATION", help="Show the events of this time instead, such as 2h or 7d."),
     ] = None,
     url: Url = None,
     key_file: KeyFile = None,

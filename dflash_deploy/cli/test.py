@@ -34,7 +34,7 @@ Soak = Annotated[
         help="Send conversations of agents for N minutes instead: errors, memory, stalls, latency.",
     ),
 ]
-Restarts = Annotated[float, typer.Option(min=1, help="As for `up`, for the restarts of --baseline.")]
+Restarts = Annotated[float, typer.Option(min=1, help="Restart timeout in seconds, as in `up --patience`.")]
 
 
 @command(starts_over=True, examples=("test", "test --soak 10"))

@@ -24,7 +24,7 @@ def up(
     patience: Patience = PATIENCE,
     fix: Annotated[
         bool,
-        typer.Option("--fix", help="If it fails for a known reason with a safe fix, write that into .env, once."),
+        typer.Option("--fix", help="Write the safe fix of a known failure into .env and retry, once."),
     ] = False,
     ask_engine: Annotated[
         bool,
