@@ -232,7 +232,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 # Workloads to compare a published one with, the most similar first. Prompts, lengths and engines differ.
-LIKE = {
+COMPARABLE = {
     "HumanEval": ("humaneval", "code"),
     "MBPP": ("mbpp", "code"),
     "code, raw prompt": ("code",),
@@ -285,7 +285,10 @@ def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Bes
     ours = {(row.workload, row.concurrency, row.speculation): row for row in rows}
     measured = {(row.workload, row.concurrency) for row in rows}
     pairs = [
-        (speed, next((name for name in LIKE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None))
+        (
+            speed,
+            next((name for name in COMPARABLE.get(speed.workload, ()) if (name, speed.concurrency) in measured), None),
+        )
         for speed in published
     ]
     return [

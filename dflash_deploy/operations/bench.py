@@ -82,9 +82,9 @@ class BenchTarget:
 
     def _restarted(self, deployment: Deployment, plan: Plan, work: Work, reporter: Reporter) -> list[Row]:
         rows = []
-        with restarts(deployment, plan, patience=self.patience, reporter=reporter) as become:
+        with restarts(deployment, plan, patience=self.patience, reporter=reporter) as restart_with:
             for other in self.others:
-                become(other)
+                restart_with(other)
                 rows += work(self.endpoint, speculation_of_plan(other))
         record(deployment, "measured", "bench", "restarted the engine with other settings, then with .env")
         return rows

@@ -42,11 +42,11 @@ def restarts(
     Call it from the main thread of a program. Raises EngineNotReady.
     """
     display = partial(show_redacted, reporter.starting, deployment.redact)
-    with temporary_settings(deployment, plan, patience=patience, display=display) as become:
+    with temporary_settings(deployment, plan, patience=patience, display=display) as restart_with:
 
         def restart(other: Plan) -> None:
             reporter.note(f"restarting the engine {_with_what(other)}")
-            become(other)
+            restart_with(other)
 
         yield restart
         reporter.note(f"restarting it {_with_what(plan)}")

@@ -33,7 +33,7 @@ from dflash_deploy.runtime.select import door_of, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for
 from dflash_deploy.startup.published import whole_url
-from dflash_deploy.startup.start import OF_OTHER_SETTINGS
+from dflash_deploy.startup.start import KEY_OR_MODEL_ERRORS
 from dflash_deploy.startup.watch import Reading, Watch, Window
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _asked(endpoint: Endpoint, question: str) -> Answered:
         answer = endpoint.chat(question, max_tokens=8)
         length = endpoint.counters().acceptance_length
     except EndpointError as problem:
-        do = _OTHER if problem.status in OF_OTHER_SETTINGS else None
+        do = _OTHER if problem.status in KEY_OR_MODEL_ERRORS else None
         return Answered("unresponsive", problem=str(problem), do=do)
     return Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
 

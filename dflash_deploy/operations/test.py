@@ -178,8 +178,8 @@ def _restarted(
     deployment: Deployment, plan: Plan, endpoint: Endpoint, patience: float, reporter: Reporter
 ) -> Iterator[Endpoint]:
     """Restart the engine without its drafter for the time of the block."""
-    with restarts(deployment, plan, patience=patience, reporter=reporter) as become:
-        become(without_drafts(deployment))
+    with restarts(deployment, plan, patience=patience, reporter=reporter) as restart_with:
+        restart_with(without_drafts(deployment))
         yield endpoint
 
 

@@ -234,13 +234,13 @@ def _run(tuning: Tuning, patience: float, reporter: Reporter) -> Tuned:
     display = partial(show_redacted, reporter.starting, deployment.redact)
     with endpoint_of(deployment, plan) as endpoint:
         served_names(endpoint, hint=START_IT, redact=deployment.redact)
-        with temporary_settings(deployment, plan, patience=patience, display=display) as become:
+        with temporary_settings(deployment, plan, patience=patience, display=display) as restart_with:
 
             def measure(title: str, changes: Mapping[str, str]) -> Tried:
                 """Restart the engine with changed settings and measure it."""
                 reporter.note(f"measuring: {title}")
                 one = plan_with(deployment, changes) if changes else plan
-                become(one)
+                restart_with(one)
                 rows = run_sweep(
                     endpoint, tuning.sweep, speculation_of_plan(one), show=lambda row: reporter.measured(row, title)
                 )

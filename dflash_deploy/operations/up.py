@@ -88,7 +88,7 @@ class Start:
     reporter: Reporter
     remembers: bool = True
 
-    def and_check(self, deployment: Deployment, plan: Plan) -> Started:
+    def start_and_check(self, deployment: Deployment, plan: Plan) -> Started:
         """Start the engine, or find it running, and check it; remember the settings if all its checks pass.
 
         Raises PreflightRefused, SettingsRefused and EngineNotReady.
@@ -104,19 +104,19 @@ class Start:
             remember_good(deployment)
         return started
 
-    def or_go_back(self, deployment: Deployment, plan: Plan) -> Started:
+    def start_or_restore(self, deployment: Deployment, plan: Plan) -> Started:
         """The same. Raises RolledBack in place of EngineNotReady if the last good settings run again."""
         try:
-            return self.and_check(deployment, plan)
+            return self.start_and_check(deployment, plan)
         except EngineNotReady as problem:
-            raise self.gone_back(deployment, problem) from None
+            raise self.restored_after(deployment, problem) from None
 
     def as_worker(self, deployment: Deployment, plan: Plan) -> bool:
-        """Start an engine that computes for rank 0; whether it had to be started. Raises what `and_check` raises."""
+        """Start an engine that computes for rank 0; whether it had to be started. Raises as `start_and_check`."""
         with start_shown(self.reporter, deployment.redact) as show:
             return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
 
-    def gone_back(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
+    def restored_after(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure to report, after the last good settings were started again if there are any.
 
         One of several machines cannot go back without the others.
@@ -211,13 +211,13 @@ def start(
         try:
             if not answers:
                 return Worker(plan, how.as_worker(deployment, plan))
-            return _recorded(_running(how.and_check(deployment, plan)), "up", changed)
+            return _recorded(_running(how.start_and_check(deployment, plan)), "up", changed)
         except EngineNotReady as problem:
             # a setting that changes on one of several machines must change on all
             safe = _safe_changes(deployment, plan, problem) if answers else {}
             if fix and safe:
                 return _once_more(deployment, problem, safe, how)
-            failed = how.gone_back(deployment, problem)
+            failed = how.restored_after(deployment, problem)
             failed.hint += _about_fix(safe, asked=fix)
             raise failed from None
 
@@ -233,7 +233,7 @@ def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter =
         # problems are found while the engine still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-        return _recorded(_running(Start(patience, reporter).or_go_back(deployment, plan)), "restart", changed)
+        return _recorded(_running(Start(patience, reporter).start_or_restore(deployment, plan)), "restart", changed)
 
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
@@ -251,7 +251,7 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
 
 
 def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Change]]:
-    """Write the last good settings into `.env` and start them; what changed. Raises as `Start.or_go_back`.
+    """Write the last good settings into `.env` and start them; what changed. Raises as `Start.start_or_restore`.
 
     A setting that had no value stays empty if a newer catalog would choose one.
     """
@@ -266,7 +266,7 @@ def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Ch
     forget_upgrade(restored)
     for row in rows:
         how.reporter.note(f"{row.name}: {row.now or '(empty)'} -> {row.good or '(empty)'}")
-    return how.or_go_back(restored, plan_of(restored)), rows
+    return how.start_or_restore(restored, plan_of(restored)), rows
 
 
 def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:
@@ -317,10 +317,10 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[st
     fixed = {"failure": problem.failure, "changes": dict(safe), "before": str(deployment.last_env_file)}
     changes_of_fix = changes(deployment)
     try:
-        started = _running(how.and_check(deployment, plan_of(deployment)), fixed)
+        started = _running(how.start_and_check(deployment, plan_of(deployment)), fixed)
         return _recorded(started, "up --fix", changes_of_fix)
     except EngineNotReady as again:
-        failed = how.gone_back(deployment, again)
+        failed = how.restored_after(deployment, again)
         failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"
         failed.fixed = fixed
         raise failed from None

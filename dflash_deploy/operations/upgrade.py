@@ -156,7 +156,7 @@ def _tried(deployment: Deployment, found: Upgraded, reporter: Reporter) -> Upgra
     """Start and test the new settings, and keep them or go back. A shutdown says nothing about them."""
     what, how = ", ".join(map(str, changes(deployment))), Start(PATIENCE, reporter, remembers=False)
     try:
-        started = how.and_check(deployment, plan_of(deployment))
+        started = how.start_and_check(deployment, plan_of(deployment))
         failure: DeployError | None = started.failure or test(deployment.directory, reporter=reporter).failure
     except EngineAsked:
         raise

@@ -139,7 +139,7 @@ def _runs_here(facts: HostFacts, engine: EngineRelease, runtime: RuntimeName | N
     return any(runtime in {None, possible} for possible in possible_runtimes(facts, engine))
 
 
-def passed_over(
+def usual_engine_unfit_here(
     profile: Profile, facts: HostFacts, catalog: Catalog, engine: EngineRelease, runtime: RuntimeName, memory: int
 ) -> EngineRelease | None:
     """The engine that the profile would have on any other machine, if this one can run only the chosen one."""

@@ -23,7 +23,7 @@ from dflash_deploy.plan.choose import (
     engines_here,
     engines_of,
     fitting_gpus,
-    passed_over,
+    usual_engine_unfit_here,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
 from dflash_deploy.plan.copies import gpus_of_one
@@ -72,7 +72,7 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
         choice = replace(choice, drafter=False)
     runtime = _runtime(facts, choice, engine)
     memory = _memory_of_one_gpu(profile, facts)
-    preferred = passed_over(profile, facts, catalog, engine, runtime, memory)
+    preferred = usual_engine_unfit_here(profile, facts, catalog, engine, runtime, memory)
     proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred, recipe))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)

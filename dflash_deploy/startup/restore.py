@@ -107,14 +107,14 @@ def temporary_settings(
     Raises EngineNotReady and PreflightRefused as `up` does.
     """
 
-    def become(other: Plan) -> None:
+    def restart_with(other: Plan) -> None:
         with display() as show:
             bring_up(deployment, other, runtime_for(deployment, other), patience=patience, show=show)
 
     with ended_by_interrupts():
         try:
-            yield become
-            become(plan)
+            yield restart_with
+            restart_with(plan)
         except BaseException:
             with _undisturbed(), display() as show:
                 tell = partial(Timekeeper(show).tell, Step("restoring the settings of .env"))

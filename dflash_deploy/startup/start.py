@@ -117,7 +117,7 @@ def _check_port(plan: Plan, runtime: Runtime) -> None:
 
 
 # Answers to a key or a model's name that the running engine does not know: its log does not tell why.
-OF_OTHER_SETTINGS = frozenset({401, 403, 404})
+KEY_OR_MODEL_ERRORS = frozenset({401, 403, 404})
 
 
 def why_refused(reader: LogReader, problem: EndpointError, log: Callable[[], Explanation]) -> Explanation:
@@ -140,7 +140,7 @@ def hints_from(reader: LogReader, lines: Callable[[], Sequence[str]]) -> Callabl
         return reader.read(lines())
 
     def hint(problem: EndpointError) -> str:
-        if problem.status is None or problem.status in OF_OTHER_SETTINGS:
+        if problem.status is None or problem.status in KEY_OR_MODEL_ERRORS:
             return ""
         found = why_refused(reader, problem, log).diagnosis
         return "" if found is None else f"{found.cause} ({found.id}): {found.do}"
@@ -341,7 +341,7 @@ class Waiting:
         except EndpointError as problem:
             self._check_memory()
             seen = f"the engine listens but does not generate: {problem}"
-            if problem.status in OF_OTHER_SETTINGS:
+            if problem.status in KEY_OR_MODEL_ERRORS:
                 raise EngineStalled(seen, hint=OTHER_SETTINGS) from None
             self._failed_answers += 1
             refused = problem.status is not None and problem.status < 500

@@ -16,8 +16,9 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(home: Path, *words: str, at: Path | None = None, **environment: str) -> Ran:
-    return dflash(*words, at=at or home, environment={"HOME": str(home), **environment}, elsewhere=True)
+def run(home: Path, *words: str, at: Path | None = None, named: Path | None = None) -> Ran:
+    environment = {"HOME": str(home), **({"DFLASH_DIR": str(named)} if named else {})}
+    return dflash(*words, at=at or home, environment=environment, elsewhere=True)
 
 
 def made(home: Path, *profiles: str) -> list[Path]:
@@ -47,11 +48,10 @@ def test_the_order_is_the_option_this_directory_the_variable_and_the_home(home: 
     for place, profile in ((option, "rtx-3090"), (variable, "b200"), (here, "cpu")):
         place.mkdir()
         run(home, "init", "--profile", profile, "--runtime", "compose", "--dir", str(place))
-    named = {"DFLASH_DIR": str(variable)}
-    assert profile_of(run(home, "plan", "--json", "--dir", str(option), at=here, **named)) == "rtx-3090"
-    assert profile_of(run(home, "--dir", str(option), "plan", "--json", at=here, **named)) == "rtx-3090"
-    assert profile_of(run(home, "plan", "--json", at=here, **named)) == "cpu"
-    assert profile_of(run(home, "plan", "--json", **named)) == "b200"
+    assert profile_of(run(home, "plan", "--json", "--dir", str(option), at=here, named=variable)) == "rtx-3090"
+    assert profile_of(run(home, "--dir", str(option), "plan", "--json", at=here, named=variable)) == "rtx-3090"
+    assert profile_of(run(home, "plan", "--json", at=here, named=variable)) == "cpu"
+    assert profile_of(run(home, "plan", "--json", named=variable)) == "b200"
     assert profile_of(run(home, "plan", "--json")) == "h100"
 
 

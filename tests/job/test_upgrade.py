@@ -123,7 +123,7 @@ def test_after_a_kill_up_keeps_what_starts_and_rollback_goes_back(box: Path) -> 
 
 def test_settings_that_do_not_start_after_a_kill_give_way_to_the_last_good_ones(box: Path) -> None:
     before, wrong = agrees(box), catalog(box, MAX_MODEL_LEN=1024, EXTRA_ARGS="--threads 1 --rope-scaling no")
-    killed(box, wrong, "upgrade.Start.and_check = lambda *told: os.kill(os.getpid(), signal.SIGKILL)\n")
+    killed(box, wrong, "upgrade.Start.start_and_check = lambda *told: os.kill(os.getpid(), signal.SIGKILL)\n")
     assert dflash("up", at=box, environment=wrong).code is ExitCode.NOT_READY
     assert context(box) == {before}
     dflash("rollback", at=box, environment=wrong).succeeded()

@@ -26,7 +26,7 @@ from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.field import LLAMACPP, VLLM
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps
+from dflash_deploy.serve.gateway.contract import NO_QUIRKS, EngineQuirks
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
@@ -44,7 +44,7 @@ class Behind:
     socket_variable: str
     socket_option: str
     key_variable: str
-    gaps: Gaps
+    quirks: EngineQuirks
     asks: Asks | None = None
 
     def variables(self, socket: Path, key: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ BEHIND: Mapping[str, Behind] = {
         "",
         "LLAMA_API_KEY",
         # each seen with b11549
-        Gaps(
+        EngineQuirks(
             # those of stb_image that Pillow names (tools/mtmd/mtmd-helper.cpp)
             pictures=frozenset({"PNG", "JPEG", "GIF", "BMP", "PPM"}),
             describes_model=True,
@@ -76,7 +76,7 @@ BEHIND: Mapping[str, Behind] = {
         Asks.TIMINGS,
     ),
     # without IDLE_MINUTES it loads the gateway as a middleware
-    VLLM: Behind("", "--uds", Settings.vllm_api_key.name, NO_GAPS),
+    VLLM: Behind("", "--uds", Settings.vllm_api_key.name, NO_QUIRKS),
 }
 
 _PR_SET_PDEATHSIG = 1  # prctl(2): the signal that a process gets when its parent dies
@@ -111,7 +111,7 @@ async def serve(behind: Behind, command: list[str], environment: Mapping[str, st
         minutes = settings.idle_minutes
         awake = Awake(forward, start, f"Bearer {key}".encode(), WakeTimes(None if minutes is None else 60 * minutes))
         told = {**environment, **read_secrets(environment)}
-        door = DenyByDefault(awake, told, asks=behind.asks, gaps=behind.gaps)
+        door = DenyByDefault(awake, told, asks=behind.asks, quirks=behind.quirks)
         runner = web.ServerRunner(server_of(door))
         await runner.setup()
         try:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dflash_deploy.serve.gateway.asgi import MIB, App, ErrorAnswer, Receive, Scope, Send, header_values
 from dflash_deploy.serve.gateway.body import check_head, read_for_proxy, unread
 from dflash_deploy.serve.gateway.connections import guard_uvicorn
-from dflash_deploy.serve.gateway.contract import NO_GAPS, Contract, Gaps
+from dflash_deploy.serve.gateway.contract import NO_QUIRKS, Contract, EngineQuirks
 from dflash_deploy.serve.gateway.keys import ENGINE_HANGS, LIVENESS, Accepted, Keyring, opens
 from dflash_deploy.serve.gateway.media import Media
 from dflash_deploy.serve.gateway.metering import Asks, KeyCounters, Metered, asks_of_vllm
@@ -52,11 +52,11 @@ class DenyByDefault:
         *,
         asks: Asks | None = None,
         engine_key: str = "",
-        gaps: Gaps = NO_GAPS,
+        quirks: EngineQuirks = NO_QUIRKS,
     ) -> None:
         """Raises Refused if the environment has no valid key, or a setting that is not valid.
 
-        `asks`: as for `Metered`; `None`: as for vLLM, which builds its middleware without arguments. `gaps`: of the
+        `asks`: as for `Metered`; `None`: as for vLLM, which builds its middleware without arguments. `quirks`: of the
         engine.
         `engine_key`: the key that the application has instead of the owner's. It is passed on with each admitted
         request, and admitted too: an engine may send requests to itself.
@@ -67,12 +67,12 @@ class DenyByDefault:
         self._silent_for = Settings.hang_seconds.read(environment)
         self._progress = Progress(app, self._silent_for, self._first)
         self._counters = KeyCounters()
-        self._mistakes = gaps.mistakes
+        self._mistakes = quirks.mistakes
         self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
         asks = asks or asks_of_vllm(environment)
-        contract = Contract(app, environment, gaps, self._first)
-        media = Media(environment, gaps.pictures)
+        contract = Contract(app, environment, quirks, self._first)
+        media = Media(environment, quirks.pictures)
         self._metered = Metered(app, self._progress.silence, self._counters, contract, media, asks, self._most)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

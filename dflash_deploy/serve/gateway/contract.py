@@ -44,7 +44,7 @@ _PROPS = "/props"
 
 
 @dataclass(frozen=True)
-class Gaps:
+class EngineQuirks:
     """Where an engine falls short of the endpoint's contract, so that the gateway fills in.
 
     `pictures`: the formats that it decodes, as Pillow names them; empty: all of `media.FORMATS`.
@@ -64,7 +64,7 @@ class Gaps:
     mistakes: re.Pattern[str] | None = None
 
 
-NO_GAPS = Gaps()
+NO_QUIRKS = EngineQuirks()
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,17 @@ class Abilities:
 class Contract:
     """Checks and rewrites the requests of applications."""
 
-    def __init__(self, app: App, environment: Mapping[str, str], gaps: Gaps, authorization: bytes) -> None:
+    def __init__(self, app: App, environment: Mapping[str, str], quirks: EngineQuirks, authorization: bytes) -> None:
         """`authorization` is the header that opens the engine. Raises Refused for a setting that is not valid."""
         self._app = app
-        self._gaps = gaps
+        self._quirks = quirks
         self._authorization = authorization
         self._names = Settings.served_model_name.read(environment)
         self._context = Settings.max_model_len.read(environment)
         extra = {word.split("=", 1)[0].replace("_", "-") for word in Settings.extra_args.read(environment)}
         self._separates = bool(Settings.reasoning_parser.read(environment)) or "--reasoning-parser" in extra
         parses = bool(Settings.tool_call_parser.read(environment)) or "--tool-call-parser" in extra
-        self._abilities = None if gaps.describes_model else Abilities(tools=parses)
+        self._abilities = None if quirks.describes_model else Abilities(tools=parses)
 
     async def check(self, scope: Scope, request: Request) -> None:
         """Raises ErrorAnswer for what the engine would answer wrongly; rewrites what it can answer right."""
@@ -101,16 +101,16 @@ class Contract:
         _check_parts(parts)
         kinds, tools = {str(part.get("type")) for part in parts}, _offers_tools(said)
         if tools or not kinds.isdisjoint(_SOUNDS | _IMAGES):
-            can, by_template = await self._known_abilities(scope), self._gaps.describes_model
+            can, by_template = await self._known_abilities(scope), self._quirks.describes_model
             _check_abilities(can, kinds, tools=tools, by_template=by_template)
-        if path == COMPLETIONS and self._gaps.one_prompt:
+        if path == COMPLETIONS and self._quirks.one_prompt:
             _check_prompt(said)
         changed = self._cap(said)
-        if path == RESPONSES and self._gaps.schema_of_chats:
+        if path == RESPONSES and self._quirks.schema_of_chats:
             changed = _with_schema(said) or changed
-        if self._gaps.any_tool:
+        if self._quirks.any_tool:
             changed = _with_named_tool(said) or changed
-        if not self._gaps.describes_model and not self._separates:
+        if not self._quirks.describes_model and not self._separates:
             changed = _without_effort(said) or changed
         if changed:
             request.rewrite()
@@ -135,7 +135,7 @@ class Contract:
 
     def _check_model(self, said: dict[str, Any]) -> None:
         name = said.get("model")
-        if self._gaps.any_model and self._names and isinstance(name, str) and name and name not in self._names:
+        if self._quirks.any_model and self._names and isinstance(name, str) and name and name not in self._names:
             raise self._unknown_model(name)
 
     def _unknown_model(self, name: str) -> ErrorAnswer:

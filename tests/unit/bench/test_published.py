@@ -1,14 +1,14 @@
 """Beside what others published."""
 
-from dflash_deploy.bench.figures import LIKE, beside
+from dflash_deploy.bench.figures import COMPARABLE, beside
 from dflash_deploy.bench.workload import DATASETS, PACKAGED
 from dflash_deploy.catalog.load import load_catalog
 from tests.support.measured import PUBLISHED, rows
 
 
 def test_every_published_workload_has_one_of_ours() -> None:
-    assert {speed.workload for speed in load_catalog().speeds} == set(LIKE)
-    assert {name for names in LIKE.values() for name in names} <= {*PACKAGED, *DATASETS}
+    assert {speed.workload for speed in load_catalog().speeds} == set(COMPARABLE)
+    assert {name for names in COMPARABLE.values() for name in names} <= {*PACKAGED, *DATASETS}
 
 
 def test_a_published_row_stands_beside_as_many_streams_of_the_nearest_workload() -> None:

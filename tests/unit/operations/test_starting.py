@@ -52,7 +52,7 @@ def test_a_start_under_a_domain_is_good_without_its_certificate(
     monkeypatch.setattr(starting, "endpoint_of", endpoint)
     monkeypatch.setattr(starting, "deployed_endpoint", lambda endpoint, plan: None)
     monkeypatch.setattr(starting, "run_checks", lambda endpoint, names: CheckReport(()))
-    started = Start(1, SILENT).and_check(deployment, plan)
+    started = Start(1, SILENT).start_and_check(deployment, plan)
     assert (started.failure, started.ready.endpoint) == (None, "https://llm.example.com")
     good = last_good(deployment)
     assert good is not None

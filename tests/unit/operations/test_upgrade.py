@@ -225,7 +225,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """MAX_NUM_SEQS of each start of an upgrade whose engines are not real."""
     begun: list[str] = []
 
-    def and_check(how: Start, deployment: Deployment, plan: object) -> SimpleNamespace:
+    def start_and_check(how: Start, deployment: Deployment, plan: object) -> SimpleNamespace:
         begun.append(deployment.values["MAX_NUM_SEQS"])
         if how.remembers:
             remember_good(deployment)
@@ -234,7 +234,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(operation, "with_weights", lambda deployment, *_, **__: plan_of(deployment))
     monkeypatch.setattr(operation, "engine_work", lambda *_: nullcontext())
     monkeypatch.setattr(operation, "test", lambda *_, **__: SimpleNamespace(failure=None))
-    monkeypatch.setattr(Start, "and_check", and_check)
+    monkeypatch.setattr(Start, "start_and_check", start_and_check)
     return begun
 
 
@@ -268,9 +268,9 @@ def test_one_that_was_killed_while_it_tried_tries_again_without_a_question(
 def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
     box: Path, starts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    starting = Start.and_check
+    starting = Start.start_and_check
 
-    def and_check(start: Start, deployment: Deployment, plan: Plan) -> object:
+    def start_and_check(start: Start, deployment: Deployment, plan: Plan) -> object:
         done = starting(start, deployment, plan)
         if deployment.values["MAX_NUM_SEQS"] == "8":
             # as ComposeRuntime.start: `docker compose up` fails before it replaces the container
@@ -279,7 +279,7 @@ def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
 
     written_by_an_older_program(box, MAX_NUM_SEQS="3")
     remember_good(Deployment(box))
-    monkeypatch.setattr(Start, "and_check", and_check)
+    monkeypatch.setattr(Start, "start_and_check", start_and_check)
     before = (box / ".env").read_bytes()
     done = upgrade(box)
     assert (done.outcome, starts) == ("back", ["8", "3"])

@@ -13,7 +13,7 @@ from dflash_deploy.serve.door.__main__ import BEHIND
 from dflash_deploy.serve.gateway import contract
 from dflash_deploy.serve.gateway.asgi import Receive, Scope, Send
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.contract import NO_GAPS, Gaps, abilities_of
+from dflash_deploy.serve.gateway.contract import NO_QUIRKS, EngineQuirks, abilities_of
 from dflash_deploy.serve.gateway.reply import LONGEST_ERROR
 from tests.support.contract import ASKED, CHAT, COMPLETIONS, MESSAGES, RESPONSES, ROWS, SCHEMA, drawn, said
 from tests.support.locked import FIRST, KEYS, bearer, request, talk
@@ -42,12 +42,14 @@ class Answers:
         await send({"type": "http.response.body", "body": content[9:]})
 
 
-GAPS = BEHIND["llamacpp"].gaps
+GAPS = BEHIND["llamacpp"].quirks
 
 
-def ask(engine: Answers, path: str, body: Any = None, *, gaps: Gaps = NO_GAPS, **settings: str) -> tuple[int, Any]:
+def ask(
+    engine: Answers, path: str, body: Any = None, *, quirks: EngineQuirks = NO_QUIRKS, **settings: str
+) -> tuple[int, Any]:
     """The status and the document that a client gets."""
-    app = DenyByDefault(engine, KEYS | SERVED | settings, gaps=gaps)
+    app = DenyByDefault(engine, KEYS | SERVED | settings, quirks=quirks)
     scope = request(path, "GET" if body is None else "POST", bearer(FIRST))
     start, *rest = talk(app, scope, [json.dumps(body).encode()] if body is not None else [])
     whole = b"".join(message.get("body", b"") for message in rest)
@@ -98,20 +100,20 @@ def test_the_model_says_what_it_can_do_where_the_engine_shows_it() -> None:
     offered = {"messages": ASKED, "tools": [TOOL]}
     image = said({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{drawn('PNG')}"}})
     sound = said({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}})
-    assert ask(props(tools=True), CHAT, offered, gaps=GAPS)[0] == 200
-    assert code(ask(props(tools=False), CHAT, offered, gaps=GAPS)) == (400, "tools_not_supported")
-    assert ask(props(), CHAT, image, gaps=GAPS)[0] == 200
-    assert code(ask(props(images=False), CHAT, image, gaps=GAPS)) == (400, "images_not_supported")
-    assert code(ask(props(), CHAT, sound, gaps=GAPS)) == (400, "audio_not_supported")
+    assert ask(props(tools=True), CHAT, offered, quirks=GAPS)[0] == 200
+    assert code(ask(props(tools=False), CHAT, offered, quirks=GAPS)) == (400, "tools_not_supported")
+    assert ask(props(), CHAT, image, quirks=GAPS)[0] == 200
+    assert code(ask(props(images=False), CHAT, image, quirks=GAPS)) == (400, "images_not_supported")
+    assert code(ask(props(), CHAT, sound, quirks=GAPS)) == (400, "audio_not_supported")
     # a server without the route, such as an older fork, decides itself
-    assert ask(Answers({"/props": (404, {})}), CHAT, offered, gaps=GAPS)[0] == 200
+    assert ask(Answers({"/props": (404, {})}), CHAT, offered, quirks=GAPS)[0] == 200
     for odd in (b"", b"[]", b'{"modalities": 1, "chat_template_caps": []}'):
         assert abilities_of(odd) == contract.Abilities()
 
 
 def test_the_engine_says_once_what_its_model_can_do() -> None:
     engine = props(tools=True)
-    app = DenyByDefault(engine, KEYS | SERVED, gaps=GAPS)
+    app = DenyByDefault(engine, KEYS | SERVED, quirks=GAPS)
     body = json.dumps({"messages": ASKED, "tools": [TOOL]}).encode()
     for _ in range(3):
         talk(app, request(CHAT, "POST", bearer(FIRST)), [body])
@@ -130,10 +132,10 @@ def test_a_tool_that_must_be_called_is_the_only_one_where_the_engine_ignores_its
     path: str, tools: list[Any], choice: Any, passed_on: Any
 ) -> None:
     engine = props(tools=True)
-    ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": choice}, gaps=GAPS)
+    ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": choice}, quirks=GAPS)
     assert (engine.read[-1]["tools"], engine.read[-1]["tool_choice"]) == (tools[:1], passed_on)
     for left in ("auto", "required", {"type": "function", "name": "none of them"}, 1):
-        ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": left}, gaps=GAPS)
+        ask(engine, path, {"messages": ASKED, "tools": tools, "tool_choice": left}, quirks=GAPS)
         assert (engine.read[-1]["tools"], engine.read[-1]["tool_choice"]) == (tools, left)
 
 
@@ -149,27 +151,27 @@ def test_a_tool_that_must_be_called_is_the_only_one_where_the_engine_ignores_its
 )
 def test_an_engine_with_one_prompt_ignores_nothing(body: dict[str, Any], expected: str) -> None:
     assert ask(Answers(), COMPLETIONS, body)[0] == 200
-    answered = ask(Answers(), COMPLETIONS, body, gaps=GAPS)
+    answered = ask(Answers(), COMPLETIONS, body, quirks=GAPS)
     assert code(answered) == (400, expected) if expected else answered[0] == 200
 
 
 def test_another_model_is_refused_where_the_engine_would_answer() -> None:
     for path in (CHAT, "/chat/completions", COMPLETIONS, RESPONSES, MESSAGES):
-        assert code(ask(Answers(), path, {"model": "gpt-4"}, gaps=GAPS)) == (404, "model_not_found")
+        assert code(ask(Answers(), path, {"model": "gpt-4"}, quirks=GAPS)) == (404, "model_not_found")
         for right in ({"model": "small"}, {"model": ""}, {}):
-            assert ask(Answers(), path, right, gaps=GAPS)[0] == 200
+            assert ask(Answers(), path, right, quirks=GAPS)[0] == 200
         assert ask(Answers(), path, {"model": "gpt-4"})[0] == 200
     # the engine's own API
-    assert ask(Answers(), "/completion", {"model": "gpt-4", "prompt": [1]}, gaps=GAPS)[0] == 200
+    assert ask(Answers(), "/completion", {"model": "gpt-4", "prompt": [1]}, quirks=GAPS)[0] == 200
 
 
 def test_a_schema_of_responses_is_repeated_where_the_engine_reads_it() -> None:
     form = {"type": "json_schema", "name": "c", "schema": SCHEMA, "strict": True}
     engine = Answers()
-    ask(engine, RESPONSES, {"input": "a", "text": {"format": form}}, gaps=GAPS)
+    ask(engine, RESPONSES, {"input": "a", "text": {"format": form}}, quirks=GAPS)
     assert engine.read[-1]["response_format"]["json_schema"] == {"name": "c", "schema": SCHEMA, "strict": True}
     for unchanged in ({"text": {"format": {"type": "text"}}}, {"text": "a"}, {}):
-        ask(engine, RESPONSES, {"input": "a", **unchanged}, gaps=GAPS)
+        ask(engine, RESPONSES, {"input": "a", **unchanged}, quirks=GAPS)
         assert engine.read[-1] == {"input": "a", **unchanged}
     ask(engine, RESPONSES, {"input": "a", "text": {"format": form}})
     assert "response_format" not in engine.read[-1]
@@ -188,7 +190,7 @@ def test_reasoning_that_nothing_separates_is_not_switched_on(effort: str, kept: 
 def test_a_picture_reaches_the_engine_in_a_format_that_it_decodes(kind: str) -> None:
     engine = props()
     source = {"type": "base64", "media_type": f"image/{kind.lower()}", "data": drawn(kind)}
-    ask(engine, MESSAGES, said({"type": "image", "source": source}), gaps=GAPS)
+    ask(engine, MESSAGES, said({"type": "image", "source": source}), quirks=GAPS)
     (part,) = engine.read[-1]["messages"][0]["content"]
     assert part["source"]["media_type"] == "image/png"
     assert part["source"]["data"].startswith("iVBORw0KGgo")
@@ -196,11 +198,11 @@ def test_a_picture_reaches_the_engine_in_a_format_that_it_decodes(kind: str) -> 
         engine,
         RESPONSES,
         {"input": [{"content": [{"type": "input_image", "image_url": f"data:image/x;base64,{drawn(kind)}"}]}]},
-        gaps=GAPS,
+        quirks=GAPS,
     )
     (part,) = engine.read[-1]["input"][0]["content"]
     assert "iVBORw0KGgo" in part["image_url"]
-    ask(engine, "/completion", {"prompt": {"multimodal_data": [drawn(kind)]}}, gaps=GAPS)
+    ask(engine, "/completion", {"prompt": {"multimodal_data": [drawn(kind)]}}, quirks=GAPS)
     assert engine.read[-1]["prompt"]["multimodal_data"][0].startswith("iVBORw0KGgo")
 
 
@@ -236,12 +238,12 @@ def test_an_error_that_says_something_stays() -> None:
     assert ask(Answers({MESSAGES: (400, long)}), MESSAGES, {}) == (400, long)
     odd: Any
     for odd in ([], "text", {"error": "text"}, {"error": {"message": 1}}):
-        assert ask(Answers({CHAT: (500, odd)}), CHAT, {}, gaps=GAPS) == (500, odd)
+        assert ask(Answers({CHAT: (500, odd)}), CHAT, {}, quirks=GAPS) == (500, odd)
 
 
 def test_a_clients_mistake_is_no_failure_of_the_server() -> None:
     def answered(message: str) -> int:
-        return ask(Answers({CHAT: (500, {"error": {"message": message}})}), CHAT, {}, gaps=GAPS)[0]
+        return ask(Answers({CHAT: (500, {"error": {"message": message}})}), CHAT, {}, quirks=GAPS)[0]
 
     assert answered("'messages' is required") == 400
     assert answered("Invalid base64 value") == 400
