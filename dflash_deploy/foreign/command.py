@@ -130,7 +130,7 @@ def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) 
     else:
         engines, length = started_by(words)
         if engines:
-            found = ForeignRecipe("command", engines, items=tuple(_arguments(words[length:], engines)))
+            found = ForeignRecipe("command", engines, items=tuple(arguments_of(words[length:], engines)))
         elif len(texts) > 1 and _IMAGE.fullmatch(texts[0]) and _arguments_only(words[1:]):
             # pages show what follows `docker run` without it
             image = RecipeItem("container", "--image", texts[0], words[0].line)
@@ -198,7 +198,7 @@ def contained(
             return None
         starts = {"--server", *(one for program in engine_rules()[engines[0]].programs for one in program)}
         skipped = next((number for number, word in enumerate(words) if word.text not in starts), len(words))
-        items = tuple(_arguments(words[skipped:], engines))
+        items = tuple(arguments_of(words[skipped:], engines))
         if words[skipped:] and not _arguments_only(words[skipped:]):
             items = (RecipeItem("command", ELSEWHERE, " ".join(word.text for word in words), words[0].line),)
         found = ForeignRecipe("", engines, items=items)
@@ -245,7 +245,7 @@ def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Se
     return options, words
 
 
-def _arguments(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[RecipeItem]:
+def arguments_of(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[RecipeItem]:
     """Arguments with their values. A JSON object becomes one item for each key, if the engine or a rule knows keys."""
     rules = engine_rules()[engines[0]]
     flag, line, values = rules.positional, words[0].line if words else 0, list[ShellWord]()

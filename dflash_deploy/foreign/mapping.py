@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -16,8 +16,8 @@ from dflash_deploy.catalog.releases import EngineRelease, Renamed
 from dflash_deploy.catalog.settings import passed_on, setting_names
 from dflash_deploy.document import Documented
 from dflash_deploy.errors import UnknownPair
-from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND
-from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
+from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND, arguments_of
+from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.redact import REDACTED, redact_by_shape
@@ -41,6 +41,7 @@ FATES: Mapping[Fate, str] = {
 # Names of what holds a secret. Numbers of tokens are settings.
 _SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
 
+MOST_ITEMS = 2000  # of one recipe; the largest that was collected sets 71
 _IN_OTHER_WORDS = "the same in other words"
 _EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - what is not taken over
 _OPEN = "every machine that reaches this one can connect: --host if you mean it"
@@ -148,17 +149,28 @@ class Translator:
         """The method of drafting, if it is one that this program does not have."""
 
     def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
-        """Every item with its fate; `settings` has what is taken over afterwards.
+        """Every item with its fate; `settings` has what is taken over afterwards. Raises RecipeRefused for too many.
 
         `proposed` are the EXTRA_ARGS of the plan without the recipe: theirs come after them.
         """
-        rows = tuple(self._row(item) for item in self.recipe.items)
+        items = [one for item in self.recipe.items for one in self._parts(item)]
+        if len(items) > MOST_ITEMS:
+            raise RecipeRefused(
+                f"the recipe sets {len(items)} things (limit: {MOST_ITEMS})",
+                hint="check that it is the right file, or pass the part that starts the engine",
+            )
+        rows = tuple(map(self._row, items))
         theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
         if theirs:
             self.settings[Settings.extra_args.name] = _joined((*proposed, *theirs))
         return rows
 
     def _row(self, item: RecipeItem) -> Translated:
+        meant = self._expanded(item)
+        # as the recipe has it: nothing of it is lost
+        return self._judged(item) if meant is item else replace(self._judged(meant), name=item.name)
+
+    def _judged(self, item: RecipeItem) -> Translated:
         if _SECRET.search(item.name) and item.kind != "command":
             return self._secret(item)
         if item.unset and not self._is_mount(item):
@@ -171,6 +183,27 @@ class Translator:
             "command": self._command,
         }
         return read[item.kind](item)
+
+    def _parts(self, item: RecipeItem) -> Iterable[RecipeItem]:
+        """The arguments in a line of EXTRA_ARGS, each of which is judged; else the item itself."""
+        if (item.kind, item.name) != ("variable", Settings.extra_args.name) or not item.value:
+            return (item,)
+        try:
+            words = [ShellWord(word, item.line) for word in shlex.split(item.value)]
+        except ValueError:
+            return (replace(item, unset="an open quote"),)
+        return arguments_of(words, [self.release.engine])
+
+    def _expanded(self, item: RecipeItem) -> RecipeItem:
+        """An argument that is abbreviated, as the engine's parser expands it: what begins so, if it is the only one."""
+        head, dot, key = item.name.partition(".")
+        if item.kind != "argument" or not self.release.kind.abbreviates or not head.startswith("--") or len(head) < 4:
+            return item
+        names = {*self.known, *self.rules.arguments, *self.release.kind.reserved_flags, "--host"}
+        if head in names:
+            return item
+        longer = {one.partition(".")[0] for one in names if one.startswith(head)}
+        return replace(item, name=f"{longer.pop()}{dot}{key}") if len(longer) == 1 else item
 
     def _rule(self, name: str) -> ForeignRule | None:
         """The rule of an argument, or of the argument whose JSON has this key."""
@@ -252,6 +285,8 @@ class Translator:
     def _instead(self, item: RecipeItem, line: str) -> Translated:
         """Another line of `.env` that means the same."""
         name, _, value = line.partition("=")
+        if why := self._refused(name, value):
+            return self._as(item, "dangerous", "", why)
         if name == Settings.extra_args.name:
             self.extra[value] = (value,)
         else:
@@ -317,10 +352,18 @@ class Translator:
             )
         if not value:
             return self._as(item, "mapped", setting.name, "empty: the plan chooses")
+        if why := self._refused(setting.name, value):
+            return self._as(item, "dangerous", "", why)
         self.settings[setting.name] = value
         return self._as(
             item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
         )
+
+    def _refused(self, name: str, value: str) -> str:
+        """Why a stranger may not set this; empty if the value is harmless, or the release's own."""
+        if value in {base.tag for base in self.release.base_images.values()}:
+            return ""
+        return container_rules().refuses(name, value)
 
     def _port(self, item: RecipeItem) -> Translated:
         if self.recipe.contained and self.publishes:
@@ -430,6 +473,8 @@ class Translator:
             return self._as(
                 item, "not-ours", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
             )
+        if why := self._refused(item.name, item.value):
+            return self._as(item, "dangerous", "", why)
         self.settings[item.name] = item.value
         known = f"{self.release.title} reads it"
         why = known if item.name in read else "a library of the engine may read it: not checked"
@@ -447,7 +492,7 @@ class Translator:
             return self._as(item, "not-ours", "", "one port is published")
         row = self._set(item, Settings.dflash_port, outer)
         bind = "".join(address).strip("[]")
-        if bind and bind not in _EVERYWHERE:
+        if bind and not self._refused(Settings.dflash_bind.name, bind):
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
         why = f"only the port is taken over: as written, {_OPEN}"

@@ -57,6 +57,14 @@ class EngineRules(Entry):
     variables: dict[str, ForeignRule] = {}
 
 
+class StrangersRule(Entry):
+    """What a recipe of a stranger may not set: it is listed as dangerous, whatever spelling the recipe has for it."""
+
+    name: Annotated[str, Field(description="expression that matches the setting or variable of `.env`")]
+    when: Annotated[str, Field(description="expression that the value must match")] = "."
+    why: Annotated[str, Field(description="what it may do to the machine, its network or its keys")]
+
+
 class ContainerRules(Entry):
     """Options of containers, variables of every engine, and other commands of a script."""
 
@@ -65,6 +73,12 @@ class ContainerRules(Entry):
     variables: dict[str, ForeignRule]
     commands: Annotated[dict[str, str], Field(description="expressions, and why such a command is dangerous")]
     prefixes: Annotated[str, Field(description="words before a command that change nothing about it")]
+    strangers: Annotated[list[StrangersRule], Field(description="what a recipe may not set")]
+
+    def refuses(self, name: str, value: str) -> str:
+        """Why a recipe may not set this setting or variable to this value; empty if it may."""
+        rules = (one for one in self.strangers if re.fullmatch(one.name, name) and re.search(one.when, value))
+        return next((one.why for one in rules), "")
 
     def danger(self, text: str) -> str:
         """Why a command is dangerous; empty if it is not known to be."""
