@@ -36,6 +36,7 @@ from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.lock import LockedFile, LockedModel, is_within
 
 HUB = "https://huggingface.co"
+_THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,18 @@ class Source:
 
     @classmethod
     def of(cls, token: Secret, endpoint: str | None = None) -> Source:
-        """Return the Hub in HF_ENDPOINT, else the public one. Raises SettingsRefused if it is not a valid URL."""
+        """Return the Hub in HF_ENDPOINT, else the public one. Raises SettingsRefused if it is not a valid URL.
+
+        Without TLS the token goes to this machine only: anyone on the way could read it.
+        """
         url = (endpoint or os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
         if not is_address(url):
             raise SettingsRefused(
                 f"HF_ENDPOINT: `{without_credentials(url)[:200]}` is not a valid URL",
                 hint="set it to http://HOST:PORT or https://HOST:PORT",
             )
-        return cls(url, token)
+        parts = urlsplit(url)
+        return cls(url, token if parts.scheme == "https" or parts.hostname in _THIS_MACHINE else Secret(""))
 
     @property
     def shown(self) -> str:
