@@ -13,6 +13,7 @@ from dflash_deploy.errors import PortTaken, PreflightRefused
 from dflash_deploy.features.page.guard import Guard
 from dflash_deploy.operations.ask import asked
 from dflash_deploy.serve.extras import install_command
+from dflash_deploy.serve.gateway.connections import guard_uvicorn
 
 if TYPE_CHECKING:
     from dflash_deploy.features.page.facts import PageSource
@@ -52,6 +53,9 @@ class Listening:
             ws_max_size=LARGEST_MESSAGE,
             timeout_graceful_shutdown=LAST_REQUESTS,
         )
+        # a head without an end takes memory before its cookie is read; the guard needs the protocol's module
+        config.load()
+        guard_uvicorn()
         uvicorn.Server(config).run(sockets=[self._socket])
 
 

@@ -8,9 +8,10 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -325,3 +326,16 @@ def test_an_engine_that_does_not_run_and_a_port_that_is_taken_end_it(tmp_path: P
     assert dflash("open", at=tmp_path).code is ExitCode.NOT_READY
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert dflash("open", "--port", str(taken.getsockname()[1]), at=tmp_path).code is ExitCode.PREFLIGHT
+
+
+def test_a_head_without_an_end_is_cut_off(shown: Opened) -> None:
+    address = urlsplit(shown.address)
+    line, sent = b"x-endless: " + b"x" * 65_000 + b"\r\n", 0
+    with socket.create_connection((str(address.hostname), address.port or 0), timeout=30) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n")
+        with suppress(OSError):
+            while sent < 64 << 20:
+                client.sendall(line)
+                sent += len(line)
+    # 256 KiB, and what the kernel holds
+    assert sent < 16 << 20
