@@ -80,7 +80,9 @@ def _is_address(host: str) -> bool:
 
 def _refuse_private(host: str, addresses: Iterable[str]) -> None:
     """Raise BadInput if one of the addresses is not public: a router, another service, this machine."""
-    private = [one for one in addresses if not ipaddress.ip_address(one.partition("%")[0]).is_global]
+    from dflash_deploy.serve.gateway.fetch import is_public  # noqa: PLC0415 - aiohttp, needed for a URL only
+
+    private = [one for one in addresses if not is_public(one.partition("%")[0])]
     if private:
         named = printable(host) if host == private[0] else f"{printable(host)} ({private[0]})"
         raise BadInput(f"{named} is not a public address", hint="save it, and name the file")

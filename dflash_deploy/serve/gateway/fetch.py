@@ -58,7 +58,7 @@ async def _one(url: URL, domains: tuple[str, ...], most: int, *, private: bool) 
         raise ErrorAnswer(400, said, "image_url_refused")
     private = private and listed
     # a literal is not resolved
-    if not private and _is_literal(host) and not _is_public(host):
+    if not private and _is_literal(host) and not is_public(host):
         raise OSError("not a public address")
     connector = TCPConnector(resolver=ThreadedResolver() if private else _Public(), force_close=True, limit=1)
     async with (
@@ -93,7 +93,7 @@ def _is_literal(host: str) -> bool:
     return True
 
 
-def _is_public(address: str) -> bool:
+def is_public(address: str) -> bool:
     """Whether an address is one of the internet, and none that leads to a private one by another protocol."""
     found = ip_address(address)
     if isinstance(found, IPv6Address) and (found.sixtofour or found.teredo or found in _NAT64):
@@ -108,7 +108,7 @@ class _Public(ThreadedResolver):
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
         """Raises OSError if there is none."""
-        found = [one for one in await super().resolve(host, port, family) if _is_public(one["host"])]
+        found = [one for one in await super().resolve(host, port, family) if is_public(one["host"])]
         if not found:
             raise OSError("no public address")
         return found

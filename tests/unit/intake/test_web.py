@@ -45,6 +45,8 @@ def test_a_text_is_fetched_also_behind_a_redirect() -> None:
         "https://[::ffff:127.0.0.1]/",
         "https://10.0.0.1/",
         "https://169.254.169.254/latest/meta-data",
+        "https://[64:ff9b::a9fe:a9fe]/latest/meta-data",
+        "https://[2002:a9fe:a9fe::]/latest/meta-data",
         "https://0.0.0.0/",
         "https://router.example/",
         "https://user:word@example.com/",
