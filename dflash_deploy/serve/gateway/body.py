@@ -116,6 +116,16 @@ ANSWER_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 _GENERATED = (*ANSWER_TOKENS, "n_predict", "max_new_tokens")
 _CONVERSATIONS = ("messages", "input")
+_CHOICES = ("n", "best_of", "n_cmpl")  # of OpenAI's API, its older form, and llama.cpp
+
+
+def _texts(value: object) -> list[str]:
+    """The texts of a field: itself, those of a list, and those of its parts."""
+    if isinstance(value, str):
+        return [value]
+    found = value if isinstance(value, list) else []
+    parts = (one.get("text") if isinstance(one, dict) else one for one in found)
+    return [one for one in parts if isinstance(one, str)]
 
 
 @dataclass
@@ -133,9 +143,30 @@ class Request:
         """About how many tokens the request will use; at most `most` are generated if it states no limit of its own."""
         said = self.said if isinstance(self.said, dict) else {}
         stated = [said[name] for name in _GENERATED if type(said.get(name)) is int and said[name] > 0]
-        answers = said["n"] if type(said.get("n")) is int and said["n"] > 0 else 1
         read = (len(self.body) - self.media) // BYTES_PER_TOKEN + self.pixels // PIXELS_PER_TOKEN
-        return int(read + answers * max(stated, default=min(most, UNSTATED)))
+        return int(read + self.sequences * max(stated, default=min(most, UNSTATED)))
+
+    @property
+    def sequences(self) -> int:
+        """How many answers the engine generates for the request at the same time: for each prompt, and each choice."""
+        said = self.said if isinstance(self.said, dict) else {}
+        choices = [said[name] for name in _CHOICES if type(said.get(name)) is int and said[name] > 0]
+        prompts = said.get("prompt")
+        # numbers are the tokens of one prompt
+        several = prompts if isinstance(prompts, list) and not all(type(one) is int for one in prompts) else [prompts]
+        return max(choices, default=1) * len(several)
+
+    @property
+    def longest_text(self) -> int:
+        """Characters of its longest prompt; those of a conversation count together."""
+        said = self.said if isinstance(self.said, dict) else {}
+        prompts = [text for name in ("prompt", "content", "text") for text in _texts(said.get(name))]
+        talks = (
+            sum(len(text) for one in said.get(name, ()) if isinstance(one, dict) for text in _texts(one.get("content")))
+            for name in _CONVERSATIONS
+            if isinstance(said.get(name), list)
+        )
+        return max((*map(len, prompts), *map(len, _texts(said.get("input"))), *talks), default=0)
 
     def rewrite(self) -> None:
         """Make the bytes those of what is said."""

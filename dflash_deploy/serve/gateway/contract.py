@@ -41,6 +41,7 @@ _ALIASES = {"/chat/completions": CHATS, "/responses": RESPONSES}
 DOCUMENTS = frozenset({"document", "file", "input_file"})
 
 _PROPS = "/props"
+CHARACTERS_PER_TOKEN = 16  # more than any text has on average; English has 4, indented code up to 8
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,7 @@ class Contract:
     async def check(self, scope: Scope, request: Request) -> None:
         """Raises ErrorAnswer for what the engine would answer wrongly; rewrites what it can answer right."""
         path, said = _ALIASES.get(scope["path"], scope["path"]), request.said
+        self._check_length(request)
         if path not in GENERATING or not isinstance(said, dict):
             return
         self._check_model(said)
@@ -132,6 +134,12 @@ class Contract:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
         return True
+
+    def _check_length(self, request: Request) -> None:
+        """Raises ErrorAnswer for a text that cannot fit: to count its tokens, an engine keeps all others waiting."""
+        if self._context is not None and (length := request.longest_text) > self._context * CHARACTERS_PER_TOKEN:
+            said = f"the text has {length} characters, which cannot fit the context of {self._context} tokens"
+            raise ErrorAnswer(400, said, "context_length_exceeded")
 
     def _check_model(self, said: dict[str, Any]) -> None:
         name = said.get("model")

@@ -26,9 +26,16 @@ class KeyLimits:
             self._in_flight[key.name] += 1
         return wait
 
-    def leave(self, key: Accepted) -> None:
-        """End a request that was admitted."""
-        self._in_flight[key.name] -= 1
+    def widen(self, key: Accepted, sequences: int) -> bool:
+        """Count further sequences of a request that was admitted; whether the key may have so many at the same time."""
+        if key.in_flight is not None and self._in_flight[key.name] + sequences > key.in_flight:
+            return False
+        self._in_flight[key.name] += sequences
+        return True
+
+    def leave(self, key: Accepted, sequences: int = 1) -> None:
+        """End a request that was admitted, with all its sequences."""
+        self._in_flight[key.name] -= sequences
 
     def wait(self, key: Accepted, now: float) -> int | None:
         """The seconds until the tokens of the last minute allow a request; `None` if they allow it now."""

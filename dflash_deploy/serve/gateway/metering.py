@@ -173,6 +173,9 @@ def _begun_with(body: bytes, name: str, value: object) -> bytes:
     return before + brace + json.dumps({name: value}, separators=(",", ":")).encode()[1:-1] + b"," + after
 
 
+MOST_SEQUENCES = 256  # of one request: more than an engine serves at the same time (vLLM's max_num_seqs)
+
+
 class Metered:
     """Serves the requests of a key: counts them, holds them to the limits of the key and to the contract.
 
@@ -220,14 +223,26 @@ class Metered:
         if (wait := self._limits.admit(key, time.monotonic())) is not None:
             await read_for_proxy(scope, receive, self._most * LARGER)
             raise _limited(key, wait)
+        counted = 1
         try:
             request = await read(scope, receive, self._most)
             if request is not None:
                 await self._contract.check(scope, request)
                 await self._media.check(request)
+                counted += self._further(key, request.sequences)
                 await self._counted(key, request, scope, receive, answer)
         finally:
-            self._limits.leave(key)
+            self._limits.leave(key, counted)
+
+    def _further(self, key: Accepted, sequences: int) -> int:
+        """Count the sequences of a request beyond its first: they cost what requests cost. Raises ErrorAnswer."""
+        most = min(key.in_flight or MOST_SEQUENCES, MOST_SEQUENCES)
+        if sequences > most:
+            said = f"the request asks for {sequences} answers at the same time (`n` x prompts), and may for {most}"
+            raise ErrorAnswer(400, said, "too_many_sequences")
+        if not self._limits.widen(key, sequences - 1):
+            raise _limited(key, 1)
+        return sequences - 1
 
     async def _counted(self, key: Accepted, request: Request, scope: Scope, receive: Receive, answer: Reply) -> None:
         begun, most = time.monotonic(), key.tokens_per_minute or 0

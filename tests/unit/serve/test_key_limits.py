@@ -7,6 +7,8 @@ import pytest
 from dflash_deploy.serve.gateway.auth import DenyByDefault
 from tests.support.metered import ALICE, CHAT, KEYS, OWNER, SCRAPER, Engine, ask, asked, used
 
+BOB = "key-of-bob-0123456789"
+
 
 def test_a_second_request_at_once_is_told_when_to_come_again() -> None:
     async def two() -> tuple[int, int, bytes]:
@@ -24,6 +26,41 @@ def test_a_second_request_at_once_is_told_when_to_come_again() -> None:
     engine.gate = None
     assert ask(door)[0] == 200
     assert used(door).requests == {"200": 2, "429": 1}
+
+
+def test_the_sequences_of_a_request_count_as_requests() -> None:
+    async def story() -> list[int]:
+        gate = engine.gate = asyncio.Event()
+        first = asyncio.create_task(asked(door, b'{"n": 2}', key=BOB))
+        while not engine.bodies:
+            await asyncio.sleep(0)
+        # one of three is left
+        statuses = [(await asked(door, b'{"n": 2}', key=BOB))[0]]
+        gate.set()
+        statuses += [(await first)[0], (await asked(door, b'{"prompt": ["a", "b", "c"]}', key=BOB))[0]]
+        return [*statuses, (await asked(door, b'{"prompt": ["a", "b"], "n": 2}', key=BOB))[0]]
+
+    engine = Engine([b"{}"])
+    door = DenyByDefault(engine, KEYS | {"DFLASH_API_KEYS": f"bob:{BOB}:in_flight=3"})
+    assert asyncio.run(story()) == [429, 200, 200, 400]
+
+
+def test_no_key_has_more_sequences_in_a_request_than_an_engine_serves() -> None:
+    engine = Engine([b"{}"])
+    door = DenyByDefault(engine, KEYS)
+    assert ask(door, b'{"n": 257}', key=OWNER)[0] == 400
+    assert ask(door, b'{"n": 16, "prompt": ["a", "b"]}', key=OWNER)[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions", CHAT])
+def test_a_text_that_cannot_fit_does_not_reach_the_engine(path: str) -> None:
+    engine = Engine([b"{}"])
+    door = DenyByDefault(engine, KEYS | {"MAX_MODEL_LEN": "100"})
+    status, body, _ = asyncio.run(asked(door, b'{"prompt": "%b"}' % (b"x" * 1601), key=OWNER, path=path))
+    assert status == 400
+    assert b"cannot fit the context of 100 tokens" in body
+    assert not engine.bodies
+    assert asyncio.run(asked(door, b'{"prompt": "%b"}' % (b"x" * 1600), key=OWNER, path=path))[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,42 @@ def test_what_a_request_may_use_is_reserved(said: dict[str, Any], tokens: int) -
     assert Request(b"x" * 30, said).tokens(200) == 10 + tokens
 
 
+@pytest.mark.parametrize(
+    ("said", "sequences"),
+    [
+        ({}, 1),
+        ([], 1),
+        ({"n": 3}, 3),
+        ({"n": 2, "best_of": 5}, 5),
+        ({"n": True}, 1),
+        ({"n_cmpl": 4}, 4),
+        ({"prompt": "one"}, 1),
+        ({"prompt": [1, 2, 3]}, 1),
+        ({"prompt": []}, 1),
+        ({"prompt": ["one", "two"]}, 2),
+        ({"prompt": [[1, 2], [3]], "n": 3}, 6),
+    ],
+)
+def test_choices_and_prompts_are_sequences(said: Any, sequences: int) -> None:
+    assert Request(b"", said).sequences == sequences
+
+
+@pytest.mark.parametrize(
+    ("said", "characters"),
+    [
+        ({"prompt": "x" * 9}, 9),
+        ({"prompt": ["x", "x" * 9]}, 9),
+        ({"content": "x" * 9}, 9),
+        ({"input": "x" * 9}, 9),
+        ({"messages": [{"content": "x" * 4}, {"content": [{"text": "x" * 5}, {"image_url": {"url": "y" * 99}}]}]}, 9),
+        ({"input": [{"content": [{"type": "input_text", "text": "x" * 9}]}]}, 9),
+        ({"messages": "x", "prompt": 3, "input": [[1, 2]], "content": None}, 0),
+    ],
+)
+def test_the_longest_text_is_that_of_a_prompt_or_of_a_whole_conversation(said: Any, characters: int) -> None:
+    assert Request(b"", said).longest_text == characters
+
+
 async def at_once(engine: Answering, door: DenyByDefault, body: bytes, count: int) -> list[int]:
     """The statuses of requests that are all let in or refused before the engine answers the first."""
     gate = engine.gate = asyncio.Event()
