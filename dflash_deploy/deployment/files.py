@@ -1,14 +1,16 @@
 """Writes files atomically and durably: after a power cut a file has its old or its new content.
 
-A file grows under a temporary name, `.NAME.` and eight hexadecimal digits. A writer that is killed leaves that file,
-which `remove_leftovers` removes once nothing has been written to it for a while. The files belong to a deployment, or
-the user names them: reports, figures, a bill of materials, a converted model. A tar.gz is readable only by its owner.
+A file grows under a temporary name, `.NAME.` and eight hexadecimal digits, which its writer locks. A writer that is
+killed leaves that file without a lock, so `remove_leftovers` can tell it from the file of a writer that still runs. The
+files belong to a deployment, or the user names them: reports, figures, a bill of materials, a converted model. A tar.gz
+is readable only by its owner.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import io
 import os
@@ -82,31 +84,54 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-LEFT = 60.0  # seconds without a byte after which a temporary file is taken for one of a writer that was killed
-
-
 def remove_leftovers(directory: Path, *names: str) -> None:
     """Remove the temporary files of writers that were killed, for files whose names match a glob pattern of `names`.
 
     Files that cannot be removed stay.
     """
-    for left in (found for name in names for found in directory.glob(f".{name}.{_DIGITS}")):
-        with contextlib.suppress(OSError):
-            if stat.S_ISREG(left.lstat().st_mode) and time.time() - left.lstat().st_mtime > LEFT:
-                left.unlink()
+    for name in names:
+        for left in directory.glob(f".{name}.{_DIGITS}"):
+            with contextlib.suppress(OSError):
+                _remove_unlocked(left)
+
+
+def _remove_unlocked(left: Path) -> None:
+    descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            left.unlink()
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def _temporary(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
-    """Yield a file beside `path`, open for writing. Afterwards its temporary name is gone."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        try:
-            yield file, temporary
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+    """Yield a locked file beside `path`, open for writing. Afterwards its temporary name is gone."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            if not _locked(descriptor):
+                continue
+            try:
+                yield file, temporary
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    temporary.unlink()
+            return
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a new file; return whether it is still there: `remove_leftovers` may have found it without a lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # a file system without locks, where nothing is removed either
+        return True
+    return os.fstat(descriptor).st_nlink > 0
 
 
 def _to_disk(file: BinaryIO) -> None:

@@ -60,7 +60,7 @@ def locked(directory: Path, command: str, *, check: bool = True) -> Iterator[Dep
 
 
 def _tidy(deployment: Deployment) -> None:
-    """Remove what killed commands left: no other command writes now."""
+    """Remove what killed commands left: no other command writes now. The supervisor of an engine locks its files."""
     remove_leftovers(deployment.directory, *map(glob.escape, OWN))
     for state in (deployment.state, deployment.state / "door"):
         remove_leftovers(state, "*")

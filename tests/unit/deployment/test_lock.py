@@ -1,6 +1,7 @@
 """One command at a time, and no trace of the one before."""
 
 import errno
+import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import OWN, new_file, write_atomically
+from dflash_deploy.deployment.files import OWN, new_file, remove_leftovers, write_atomically
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 
@@ -62,15 +63,27 @@ def test_what_killed_commands_left_is_removed_by_the_next_one(tmp_path: Path) ->
     for file in left + kept:
         file.parent.mkdir(exist_ok=True)
         file.write_text("VLLM_API_KEY=a-key")
-        os.utime(file, (0, 0))
     # one of a writer that still runs, such as the supervisor of an engine
-    written = state / ".exit.json.0a1b2c3d"
-    written.touch()
-    with command_lock(deployment, "up"):
-        assert written.exists()
+    held = state / ".exit.json.0a1b2c3d"
+    with held.open("w"), command_lock(deployment, "up"):
+        assert not held.exists()
+    with held.open("w") as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        with command_lock(deployment, "up"):
+            assert held.exists()
     assert not [file for file in left if file.exists()]
     assert all(file.exists() for file in kept)
     assert not list(state.glob("build*"))
+
+
+def test_the_file_of_a_writer_is_locked_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tidied(descriptor: int) -> None:
+        # as another command does meanwhile
+        remove_leftovers(tmp_path, "*")
+
+    monkeypatch.setattr(os, "fsync", tidied)
+    write_atomically(tmp_path / "file", "text", mode=0o600)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_new_file_replaces_none_also_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
