@@ -145,7 +145,7 @@ def run_command(
     try:
         shared = values(function, about, context)
         directory = shared.get("directory") or HERE
-        if directory not in {HERE, options.get("directory")}:
+        if directory not in {HERE, options.get("directory")} and not kwargs.get("url"):
             note(f"deployment {directory}")
         known += _secrets(directory)
         with _logged(Redactor(known), verbose="verbose" in options):

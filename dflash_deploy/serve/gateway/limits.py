@@ -27,7 +27,7 @@ class KeyLimits:
         return wait
 
     def widen(self, key: Accepted, sequences: int) -> bool:
-        """Count further sequences of a request that was admitted; whether the key may have so many at the same time."""
+        """Count further sequences of an admitted request; whether the key may have this many at the same time."""
         if key.in_flight is not None and self._in_flight[key.name] + sequences > key.in_flight:
             return False
         self._in_flight[key.name] += sequences
