@@ -38,7 +38,7 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.published import whole_endpoint
 
 Work = Callable[[Endpoint, Speculation], list[Row]]  # measures an endpoint as it is, with drafts that are made so
 
@@ -110,7 +110,7 @@ def deployed(
         raise BadInput("--baseline and --baseline-url exclude each other", hint="use one of them")
     if baseline or baseline_url is not None:
         check_speculating(plan)
-    endpoint = endpoint_of(deployment, plan)
+    endpoint = whole_endpoint(deployment, plan)
     description, second = described_target(plan, endpoint.model), None
     if baseline_url is not None:
         description["baseline_url"] = address_of(baseline_url)
