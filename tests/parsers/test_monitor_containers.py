@@ -33,7 +33,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project for a machine with a GPU, whose endpoint has a domain."""
     place = tmp_path_factory.mktemp("containers")
     domain = ("--domain", "box.internal")
-    initialise("--profile", "h100", "--runtime", "native", "--port", str(free_port()), *domain, at=place / "vision")
+    initialise("--profile", "h100", "--runtime", "compose", "--port", str(free_port()), *domain, at=place / "vision")
     monitor_without_docker("up", at=place / "vision")
     return monitoring_folder(Deployment(place / "vision"))
 
