@@ -43,8 +43,9 @@ def _kept(stream: TextIO | None) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):
         # opened now: else the next file of a command would become standard output
         return Kept(Path(os.devnull).open("wb"), "utf-8")
-    lines, encoding = stream.line_buffering, stream.encoding
-    return Kept(stream.detach(), encoding, "backslashreplace", line_buffering=lines)
+    lines, at_once, encoding = stream.line_buffering, stream.write_through, stream.encoding
+    # on a terminal, standard error writes each text at once
+    return Kept(stream.detach(), encoding, "backslashreplace", line_buffering=lines, write_through=at_once)
 
 
 def lost_output() -> OSError | None:

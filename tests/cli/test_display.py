@@ -10,6 +10,7 @@ import pytest
 from dflash_deploy.cli.display import LONGEST_LINE, Terminal
 from dflash_deploy.startup.progress import StartProgress
 from tests.support.schemas import problems
+from tools.pictures.terminal import record
 
 
 def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) -> None:
@@ -46,3 +47,19 @@ def test_a_line_of_progress_in_a_pipe_is_cut(capsys: pytest.CaptureFixture[str])
     assert len(long) == LONGEST_LINE
     assert (long.startswith("    1 s  loading: configuration xxx"), long[-1]) == (True, "…")
     assert short == "    2 s  ready: a short line"
+
+
+def test_on_a_terminal_a_check_replaces_the_line_that_said_how_long_it_takes(tmp_path: Path) -> None:
+    program = (
+        "import time\n"
+        "from dflash_deploy.cli.streams import install\n"
+        "install()\n"
+        "from dflash_deploy.checks.check import CheckResult\n"
+        "from dflash_deploy.cli.display import Terminal\n"
+        "reporter = Terminal(results_on_stdout=True)\n"
+        "with reporter.working('checking', quiet=0.05):\n"
+        "    time.sleep(0.5)\n"
+        "    reporter.checked(CheckResult('one', 'passed', 0.5, 'fine', ''))\n"
+    )
+    lines = [line.text for line in record((sys.executable, "-c", program), at=tmp_path, columns=110)]
+    assert [line.split()[:2] for line in lines if line.strip()] == [["passed", "one"]]

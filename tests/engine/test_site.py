@@ -170,7 +170,7 @@ def test_settings_and_failures_are_read_on_a_phone(page: Page, address: str) -> 
         page.open(f"{address}reference/{name}.html", width=390)
         inside = f"[...document.querySelectorAll('article {texts}')].map(one => one.getBoundingClientRect())"
         assert page.evaluate(f"return {inside}.filter(at => at.left < 0 || at.right > innerWidth || !at.width)") == []
-        assert page.evaluate(f"return {inside}.length") > 50
+        assert page.evaluate(f"return {inside}.length") > 45
 
 
 # The sizes with which GitHub shows a README.
