@@ -15,7 +15,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command, get_group
 
 from dflash_deploy import __version__
-from dflash_deploy.cli.shared import NAMES, AsJson, Directory, JsonStream, Quiet, Verbose, shared_options
+from dflash_deploy.cli.shared import NAMES, shared_options
 from dflash_deploy.cli.streams import install
 from dflash_deploy.errors import ExitCode
 from dflash_deploy.registry import features
@@ -79,7 +79,11 @@ HABITS: Mapping[str, str] = {"start": "up", "stop": "down", "ps": "status"}
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are names and summaries until one of them is called."""
+    """A group whose commands are names and summaries until one of them is called. It has the shared options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params += shared_options().values()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """The arguments that are left; `help` and `help COMMAND` are `--help` and `COMMAND --help`."""
@@ -182,11 +186,6 @@ def _app(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    directory: Directory = None,
-    as_json: AsJson = False,
-    json_stream: JsonStream = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Serve a vision-language model on your own GPU with DFlash speculative decoding."""
     if context.invoked_subcommand is None:

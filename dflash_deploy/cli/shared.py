@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "DFLASH_DIR"  # the variable of the environment that names a deployment directory
 
-
 HERE = Path()
 
 
@@ -125,7 +124,8 @@ def values(function: Callable[..., Any], about: About, context: typer.Context) -
 
 
 def _named() -> Path | None:
-    return Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+    value = os.environ.get(VARIABLE)
+    return Path(value) if value else None
 
 
 def _chosen(about: About) -> Path:

@@ -19,11 +19,11 @@ from dflash_deploy.startup.progress import show_redacted
 from dflash_deploy.startup.restore import temporary_settings
 
 
-def check_speculating(plan: Plan) -> None:
-    """Raise NotPossible if a deployment has no drafts to leave out."""
+def check_speculating(plan: Plan, lacks: str = "there is nothing to compare with") -> None:
+    """Raise NotPossible if a deployment has no drafts to leave out; `lacks` says what is missing."""
     if not plan.speculating:
         raise NotPossible(
-            "this deployment runs without speculative decoding: there is nothing to compare with",
+            f"this deployment runs without speculative decoding: {lacks}",
             hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
         )
 

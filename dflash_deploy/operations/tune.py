@@ -26,6 +26,7 @@ from dflash_deploy.document import SCHEMA, Documented, as_document
 from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
 from dflash_deploy.operations.bench import LIMITS, circumstances, described_target, speculation_of_plan
 from dflash_deploy.operations.reporter import SILENT, Reporter
+from dflash_deploy.operations.restarts import check_speculating
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
@@ -77,11 +78,7 @@ def plan_tuning(
     plan = plan_of(deployment)
     if plan.uses_mtp_head:
         raise NotPossible("tune is for a drafter; .env has the target's MTP head", hint=_BY_HAND)
-    if not plan.drafting:
-        raise NotPossible(
-            "this deployment runs without speculative decoding: it has no drafter to tune",
-            hint=f"name the drafter in {Settings.dflash_drafter} of .env, then `dflash-deploy up`",
-        )
+    check_speculating(plan, "it has no drafter to tune")
     if not plan.engine.kind.counts_by_position:
         raise NotPossible(
             f"{plan.engine.title} has no counters of accepted drafts by position, which tune needs", hint=_BY_HAND

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -164,13 +163,13 @@ def test_without_ssh_it_is_said(place: Path) -> None:
 
 def test_ctrl_c_ends_every_ssh(place: Path) -> None:
     for name in ("a", "b"):
-        answers(place, name, f"echo $$ >{place}/{name}.pid; exec sleep 600")
+        # its input ends when it is followed
+        answers(place, name, f"cat >/dev/null; echo $$ >{place}/{name}.pid; exec sleep 600")
     command = [sys.executable, "-m", "dflash_deploy", "fleet", "status"]
     variables = {**os.environ, **environment(place)}
     with subprocess.Popen(command, cwd=place, env=variables, stderr=subprocess.PIPE, text=True) as running:
         files = [place / f"{name}.pid" for name in ("a", "b")]
         assert wait_until(lambda: all(file.exists() and file.read_text() for file in files), 60)
-        time.sleep(0.2)
         # only to the program: a terminal sends it to ssh too
         running.send_signal(signal.SIGINT)
         assert running.wait(60) == ExitCode.INTERRUPTED

@@ -8,7 +8,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.command import engine_command
-from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.plan.result import Choice, Goal, Plan
 from dflash_deploy.rules.table import plan_deployment
 from tests.support.machines import H100, MACHINES, RECORDED, RTX_3090, machine
 
@@ -30,8 +30,8 @@ def sizes(plan: Plan) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("goal", [None, "latency", "context", "coding"])
-def test_one_answer_at_a_time_is_split_over_all_gpus(goal: str | None) -> None:
-    plan = planned(Choice(goal=goal, runtime="compose"), EIGHT_H100)  # type: ignore[arg-type]
+def test_one_answer_at_a_time_is_split_over_all_gpus(goal: Goal | None) -> None:
+    plan = planned(Choice(goal=goal, runtime="compose"), EIGHT_H100)
     assert sizes(plan) == (1, 8)
     assert "--data-parallel-size" not in engine_command(plan)
 

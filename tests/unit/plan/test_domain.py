@@ -13,7 +13,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.door import Site
 from dflash_deploy.errors import ExitCode, SettingsRefused
 from dflash_deploy.plan.command import engine_environment
-from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.field import domain_in
 from dflash_deploy.startup.published import published_of, whole_url
@@ -22,8 +22,8 @@ from tests.support.machines import RECORDED
 BOX = Deployment(Path("/box"))
 
 
-def planned(runtime: str = "compose", **edited: str) -> Plan:
-    choice = Choice(profile="cpu", engine="llamacpp", runtime=runtime, edited=edited)  # type: ignore[arg-type]
+def planned(runtime: RuntimeName = "compose", **edited: str) -> Plan:
+    choice = Choice(profile="cpu", engine="llamacpp", runtime=runtime, edited=edited)
     return plan_deployment(replace(RECORDED["cpu"], cpus=4), choice, load_catalog())
 
 
