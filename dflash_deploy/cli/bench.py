@@ -97,7 +97,7 @@ def bench(
             reporter=reporter,
         )
     shown = (*_shown(done, load), *(f"wrote {file}" for file in (save, report) if file))
-    return Report(done.document(), shown, failure=done.failure)
+    return Report(done, shown, failure=done.failure)
 
 
 def _check_results(min_speedup: float | None, files: Sequence[Path | None], *, compared: bool) -> None:

@@ -79,7 +79,7 @@ def test(
                 patience=patience,
                 reporter=reporter,
             )
-    return Report(done.document(), () if done.failure else tested_lines(done), failure=done.failure)
+    return Report(done, () if done.failure else tested_lines(done), failure=done.failure)
 
 
 def _check_url(url: str | None, *, options: bool, baseline: bool) -> None:

@@ -71,22 +71,15 @@ def tune(
     if dry_run:
         return _planned(tuning)
     done = run_tune(tuning, agree=lambda one: yes or (not as_json and _agreed(one)), reporter=terminal())
-    return Report(done.document(), tuple(shown_of(done)))
+    return Report(done, tuple(shown_of(done)))
 
 
 def _planned(tuning: Tuning) -> Report:
     """What would be measured."""
-    from dflash_deploy.bench.workload import described
+    from dflash_deploy.operations.tune import dry_run
 
     sweep = tuning.sweep
     after = f", each after {sweep.context:,} tokens of a conversation" if sweep.context else ""
-    data = {
-        "workload": described(sweep.workloads)[0],
-        "concurrency": sweep.concurrency,
-        "repeats": sweep.repeats,
-        "context": sweep.context,
-        "steps": [{"title": title, "settings": changes} for title, changes, _ in tuning.steps],
-    }
     shown = (
         f"prompts   {sweep.workloads[0].source}{after}",
         f"at        concurrency {','.join(map(str, sweep.concurrency))}, {sweep.repeats} times each",
@@ -94,7 +87,7 @@ def _planned(tuning: Tuning) -> Report:
         "measure   the best of what these predict, and the present settings again",
         f"restarts  {len(tuning.steps) - 1} to {len(tuning.steps) + 1}; other clients are not answered meanwhile",
     )
-    return Report(data, shown)
+    return Report(dry_run(tuning), shown)
 
 
 def _agreed(proposed: Tuned) -> bool:
@@ -108,14 +101,13 @@ def _agreed(proposed: Tuned) -> bool:
 
 def shown_of(done: Tuned) -> Iterator[Shown]:
     """The result for people: the figures, the decision, what is left to do."""
-    tried = [*done.tried, *done.again]
-    drawn = Grid("concurrency", *(one.title for one in tried), f"predicted: {done.best.title}")
+    drawn = Grid("concurrency", *(one.title for one in done.tried), f"predicted: {done.best}")
     for place, concurrency in enumerate(done.tuning.sweep.concurrency):
-        rates = [one.rates[place] for one in tried]
-        drawn.add_row(str(concurrency), *(f"{rate:.1f}" for rate in (*rates, done.best.rates[place])))
+        rates = [one.rates[place] for one in done.tried]
+        drawn.add_row(str(concurrency), *(f"{rate:.1f}" for rate in (*rates, done.option.rates[place])))
     yield drawn
     yield ""
-    lengths = ", ".join(f"{length:.2f}" for length in done.model.lengths[1:])
+    lengths = ", ".join(f"{length:.2f}" for length in done.lengths[1:])
     yield f"lengths   tokens a step with 1, 2, ... draft tokens: {lengths}"
     yield done.sentence
     if done.written:

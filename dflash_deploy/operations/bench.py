@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
 
 from dflash_deploy import __version__
 from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
@@ -24,7 +25,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import check_output, write_output
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import SCHEMA, as_document
+from dflash_deploy.document import SCHEMA, Count, Documented, Hidden, Keywords, Positive
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady, NotPossible
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.figures import DESCRIBING, keep_figures
@@ -32,7 +33,7 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.restarts import check_speculating, restarts, without_drafts
 from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
-from dflash_deploy.plan.result import Plan
+from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_of, plan_with
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
@@ -54,7 +55,7 @@ class BenchTarget:
     endpoint: Endpoint
     second: Endpoint | None
     redact: Redact
-    description: Mapping[str, object]
+    description: Mapping[str, Any]
     deployment: Deployment | None = None
     plan: Plan | None = None
     others: tuple[Plan, ...] = ()
@@ -133,11 +134,11 @@ def remote(url: str, key: Secret, model: str | None = None, *, baseline_url: str
         hint = "check the URL and that --key-file holds its API key: curl -i URL/v1/models"
         names = served_names(endpoint, hint=hint, redact=redact)
         endpoint.model = model or names[0]
-    description: dict[str, object] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
+    description: dict[str, Any] = {"endpoint": places[0], "model": endpoints[0].model, "settings": {}}
     return BenchTarget(endpoints[0], endpoints[1] if len(endpoints) > 1 else None, redact, description)
 
 
-def described_target(plan: Plan, model: str) -> dict[str, object]:
+def described_target(plan: Plan, model: str) -> dict[str, Any]:
     """What was measured of a deployment, for documents and reports."""
     return {
         "profile": plan.profile.name,
@@ -149,7 +150,7 @@ def described_target(plan: Plan, model: str) -> dict[str, object]:
     }
 
 
-def circumstances(limits: Limits, repeats: int) -> dict[str, object]:
+def circumstances(limits: Limits, repeats: int) -> dict[str, Any]:
     """How a measurement that just ended was made."""
     return {
         "at": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
@@ -237,27 +238,56 @@ def _within_context(sweep: Sweep, endpoint: Endpoint, target: BenchTarget) -> Sw
 LIMITS = Limits(max_tokens=256, temperature=0.0, thinking=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured(Documented):
+    """What `bench` measured, and how."""
+
+    endpoint: str | None = None
+    """URL of the endpoint, if it was named with `--url`."""
+    profile: str | None = None
+    """Name of the hardware profile. Missing with `--url`, as are pair, engine and runtime."""
+    pair: str | None = None
+    """Name of the model: a target with its drafter."""
+    engine: str | None = None
+    """Engine and its version."""
+    runtime: RuntimeName | None = None
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    model: str
+    """Name of the model in requests."""
+    settings: Mapping[str, str]
+    """The settings of `.env` that determine speed, by name; empty with `--url`."""
+    baseline_url: str | None = None
+    """URL of the endpoint that was measured without speculative decoding, if it was named with `--baseline-url`."""
+    at: str
+    """When the measurement ended, such as `2026-11-22 15:04 UTC`."""
+    version: str
+    """Version of dflash-deploy."""
+    max_tokens: Positive
+    """Longest answer in tokens, unless a prompt has its own length."""
+    temperature: Annotated[float, Keywords(minimum=0)]
+    """Temperature of sampling; 0 is greedy."""
+    thinking: bool
+    """Whether the model may think."""
+    repeats: Positive
+    """Repeats of each measurement."""
+    context: Count | None = None
+    """Tokens of a conversation before each prompt."""
+
+
 @dataclass(frozen=True)
-class Benchmark:
-    """All rows of a run, and published figures for the same hardware and models.
+class Benchmark(Documented):
+    """The result of `bench`. `--save` writes the same `data`."""
 
-    `failure` is set if requests failed, drafts contradict the plan, or the speed-up is below the required one.
-    """
-
-    rows: tuple[Row, ...]
-    published: tuple[Beside, ...]
-    failure: BenchmarkMissed | None
-    measured: Mapping[str, object]
+    measured: Measured
+    """What was measured, and how."""
     workloads: Sequence[DescribedWorkload]
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `bench --json`."""
-        return {
-            "measured": self.measured,
-            "workloads": as_document(self.workloads),
-            "rows": as_document(self.rows),
-            "published": as_document(self.published),
-        }
+    """The workloads."""
+    rows: tuple[Row, ...]
+    """One row for each workload, concurrency and way of decoding."""
+    published: tuple[Beside, ...]
+    """Published measurements for the same hardware and models; empty if the catalog has none to compare."""
+    failure: Hidden[BenchmarkMissed | None]
+    """Set if requests failed, drafts contradict the plan, or the speed-up is below the required one."""
 
 
 def bench(
@@ -297,7 +327,7 @@ def bench(
         rows=tuple(rows),
         published=tuple(_published(target, rows)),
         failure=missed(rows, min_speedup, ours=target.plan is not None),
-        measured={**target.description, **circumstances(limits, repeats), "context": context},
+        measured=Measured(**target.description, **circumstances(limits, repeats), context=context),
         workloads=described(sweep.workloads),
     )
     text = _saved(done, target)

@@ -6,7 +6,7 @@ through its door, and each of its routes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.diagnosis.diagnose import LogReader
+from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Rate, shown
 from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -50,14 +51,16 @@ _BY_WORKLOAD = "acceptance_length of "
 
 
 @dataclass(frozen=True)
-class Tested:
-    """The checks of an endpoint. `deployment` is `None` if only its URL is known; `redact` hides its key."""
+class Tested(Documented):
+    """The result of `test`."""
 
-    endpoint: str
-    model: str
-    deployment: Deployment | None
-    report: CheckReport
-    redact: Redact
+    endpoint: Hidden[str]
+    model: Hidden[str]
+    deployment: Hidden[Deployment | None]
+    """`None` if only the URL is known."""
+    report: Hidden[CheckReport]
+    redact: Hidden[Redact]
+    """Hides the key of the endpoint."""
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -74,29 +77,33 @@ class Tested:
         return SmokeTestFailed(count, hint=failed[0].hint)
 
     @property
-    def acceptance_length(self) -> float | None:
-        """Mean acceptance length over the workloads of the check `drafts`; `None` if it was not measured."""
+    @shown
+    def checks(self) -> Sequence[CheckResult]:
+        """All checks that ran, in their order."""
+        return self.report.redacted(self.redact)
+
+    @property
+    @shown
+    def acceptance_length(self) -> AcceptanceLength | None:
+        """Acceptance length over the workloads of the check `drafts`, in tokens per step; null if it was not measured."""  # noqa: E501 - one line, as in the schema
         return self.report.figure("acceptance_length")
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """Tokens a second at concurrency 1, prefill included; `None` if they were not measured."""
-        return self.report.figure("tokens_per_second")
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `test --json`."""
-        by_workload = {
+    @shown
+    def acceptance_by_workload(self) -> Mapping[str, AcceptanceLength]:
+        """The same by workload; empty if it was not measured."""
+        return {
             name.removeprefix(_BY_WORKLOAD): value
             for check in self.report.checks
             for name, value in check.figures.items()
             if name.startswith(_BY_WORKLOAD)
         }
-        return {
-            "checks": self.report.redacted(self.redact),
-            "acceptance_length": self.acceptance_length,
-            "acceptance_by_workload": by_workload,
-            "tokens_per_second": self.tokens_per_second,
-        }
+
+    @property
+    @shown
+    def tokens_per_second(self) -> Rate | None:
+        """Tokens per second of one request, prompt included; null if it was not measured."""
+        return self.report.figure("tokens_per_second")
 
 
 def test(

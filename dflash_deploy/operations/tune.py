@@ -15,16 +15,26 @@ from pathlib import Path
 
 from dflash_deploy.bench.figures import Row, missed
 from dflash_deploy.bench.sweep import Sweep, run_sweep
-from dflash_deploy.bench.workload import AGENTS, Limits, Workload, choose, described
+from dflash_deploy.bench.workload import AGENTS, DescribedWorkload, Limits, Workload, choose, described
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, served_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import command_lock
-from dflash_deploy.document import SCHEMA, Documented, as_document
+from dflash_deploy.document import (
+    SCHEMA,
+    AcceptanceLength,
+    Count,
+    Documented,
+    Hidden,
+    Positive,
+    Rate,
+    Ratio,
+    shown,
+)
 from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
-from dflash_deploy.operations.bench import LIMITS, circumstances, described_target, speculation_of_plan
+from dflash_deploy.operations.bench import LIMITS, Measured, circumstances, described_target, speculation_of_plan
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.restarts import check_speculating
 from dflash_deploy.operations.work import engine_work
@@ -140,61 +150,66 @@ class Tried(Documented):
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """All that was measured, and the decision. `verdict` is `None` if nothing faster was predicted.
+class Tuned(Documented):
+    """The result of `tune`. `.dflash/tune.json` has the same `data`."""
 
-    `again` are the runs after the prediction: of the best option and of `.env`.
-    """
-
-    tuning: Tuning
-    measured: Mapping[str, object]
+    tuning: Hidden[Tuning]
+    measured: Measured
+    """What was measured, and how."""
+    workloads: Sequence[DescribedWorkload]
+    """The workloads, measured as one mixture."""
+    lengths: Sequence[AcceptanceLength]
+    """Predicted tokens per step by number of draft tokens, from 0 on."""
     tried: Sequence[Tried]
-    model: Model
-    options: Sequence[Option]
-    best: Option
-    verdict: Verdict | None
-    again: Sequence[Tried] = ()
+    """All settings that were measured; the settings of `.env` are the first."""
+    predicted: Mapping[str, Sequence[Rate]]
+    """Tokens per second by concurrency of each setting that can be proposed, by its title."""
+    option: Hidden[Option]
+    verdict: Hidden[Verdict | None] = None
+    """`None` if nothing faster was predicted."""
     written: bool = False
+    """Whether they were written into `.env`."""
+
+    @property
+    @shown
+    def best(self) -> str:
+        """Title of the best setting by prediction."""
+        return self.option.title
+
+    @property
+    @shown
+    def gain(self) -> Ratio | None:
+        """Mean of its tokens/s divided by those of `.env`, both measured; null if it is not predicted to be faster."""
+        return self.verdict.gain if self.verdict else None
+
+    @property
+    @shown
+    def noise(self) -> Ratio | None:
+        """Share by which two runs of one setting differed; a proposal gains more. Null as `gain`."""
+        return self.verdict.noise if self.verdict else None
+
+    @property
+    @shown
+    def changes(self) -> Mapping[str, str]:
+        """The settings of the proposal that differ from `.env`; empty if the settings of `.env` are kept."""
+        wanted = self.proposal.settings if self.proposal else {}
+        return {name: value for name, value in wanted.items() if self.tuning.deployment.values.get(name, "") != value}
 
     @property
     def proposal(self) -> Option | None:
         """The drafts to use; `None` if those of `.env` are as fast."""
-        return self.best if self.verdict is not None and self.verdict.wins else None
+        return self.option if self.verdict is not None and self.verdict.wins else None
 
     @property
     def sentence(self) -> str:
         """The decision in words."""
         if self.verdict is None:
             return "keep      the settings of .env: nothing is predicted to be faster"
-        gain, best = f"{self.verdict.gain:.2f} times as fast", self.best.title
+        gain, best = f"{self.verdict.gain:.2f} times as fast", self.best
         if self.proposal is None:
             two = f"not more than two runs differ ({self.verdict.noise:.0%})"
             return f"keep      the settings of .env: {best} was {gain}, {two}"
         return f"proposed  {best}: {gain} as the settings of .env, at least {self.verdict.least:.2f}"
-
-    @property
-    def changes(self) -> dict[str, str]:
-        """The settings of the proposal that differ in `.env`."""
-        wanted = self.proposal.settings if self.proposal else {}
-        return {name: value for name, value in wanted.items() if self.tuning.deployment.values.get(name, "") != value}
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `tune --json`."""
-        found: dict[str, object] = as_document(
-            {
-                "measured": self.measured,
-                "workloads": described(self.tuning.sweep.workloads),
-                "lengths": self.model.lengths,
-                "tried": [*self.tried, *self.again],
-                "predicted": {option.title: option.rates for option in self.options},
-                "best": self.best.title,
-                "gain": self.verdict and self.verdict.gain,
-                "noise": self.verdict and self.verdict.noise,
-                "changes": self.changes,
-                "written": self.written,
-            }
-        )
-        return found
 
 
 def tune(
@@ -213,11 +228,11 @@ def tune(
     deployment = tuning.deployment
     with engine_work(deployment, "tune"), command_lock(deployment, "tune"):
         done = _run(tuning, patience, reporter)
-        runs = len(done.tried) + len(done.again)
+        runs = len(done.tried)
         record(deployment, "measured", "tune", f"measured {runs} settings, then restarted the engine with .env")
     if done.changes and agree(done):
         with command_lock(deployment, "tune"):
-            deployment.with_values(done.changes, why=[f"tune, {done.measured['at']}: {done.sentence}"])
+            deployment.with_values(done.changes, why=[f"tune, {done.measured.at}: {done.sentence}"])
         written = " ".join(f"{name}={value}" for name, value in done.changes.items())
         record(deployment, "settings", "tune", f"wrote {written} to .env")
         done = replace(done, written=True)
@@ -248,11 +263,11 @@ def _run(tuning: Tuning, patience: float, reporter: Reporter) -> Tuned:
             try:
                 tried = [measure(title, changes) for title, changes, _ in tuning.steps]
                 how = circumstances(tuning.sweep.limits, tuning.sweep.repeats)
-                how = {**described_target(plan, endpoint.model), **how, "context": tuning.sweep.context}
-                done = decided(tuning, how, tried)
-                reporter.note(f"predicted best: {done.best.title}")
-                if decide.gain_of(done.best.rates, tried[0].rates) > 1 + decide.NOISE:
-                    best = measure(f"{done.best.title}, again", done.best.settings)
+                target = described_target(plan, endpoint.model)
+                done = decided(tuning, Measured(**target, **how, context=tuning.sweep.context), tried)
+                reporter.note(f"predicted best: {done.best}")
+                if decide.gain_of(done.option.rates, tried[0].rates) > 1 + decide.NOISE:
+                    best = measure(f"{done.best}, again", done.option.settings)
                     done = confirmed(done, best, measure(f"{tried[0].title}, again", {}))
             except EndpointError as problem:
                 raise EngineNotReady(deployment.redact(str(problem)), hint=START_IT) from None
@@ -260,17 +275,51 @@ def _run(tuning: Tuning, patience: float, reporter: Reporter) -> Tuned:
     return done
 
 
-def decided(tuning: Tuning, measured: Mapping[str, object], tried: Sequence[Tried]) -> Tuned:
+def decided(tuning: Tuning, measured: Measured, tried: Sequence[Tried]) -> Tuned:
     """What these runs, one for each step, predict to be the best."""
     model = Model({count: one.rows for (*_, count), one in zip(tuning.steps, tried, strict=True) if count is not None})
     limit = tuning.plan.settings.max_num_seqs or MOST_CONCURRENT
     scheduling = tuning.plan.engine.kind.schedules_drafts(tuning.plan.engine_version)
     found = decide.options(model, max_num_seqs=limit, scheduling=scheduling)
-    return Tuned(tuning, measured, tried, model, found, decide.choose(found, tried[0].rates), None)
+    predicted = {option.title: option.rates for option in found}
+    best = decide.choose(found, tried[0].rates)
+    return Tuned(tuning, measured, described(tuning.sweep.workloads), model.lengths, tried, predicted, best)
 
 
 def confirmed(done: Tuned, best: Tried, current: Tried) -> Tuned:
     """The verdict, with second runs of the best option and of `.env`."""
-    known = [one.rates for one in done.tried if dict(one.settings) == done.best.settings]
+    known = [one.rates for one in done.tried if dict(one.settings) == done.option.settings]
     verdict = decide.verdict([*known, best.rates], [done.tried[0].rates, current.rates])
-    return replace(done, verdict=verdict, again=(best, current))
+    return replace(done, verdict=verdict, tried=(*done.tried, best, current))
+
+
+@dataclass(frozen=True)
+class TuneStep(Documented):
+    """One setting that `tune` would measure."""
+
+    title: str
+    """The setting in words. The text may change."""
+    settings: Mapping[str, str]
+    """The lines of `.env` that would be changed for it, by name."""
+
+
+@dataclass(frozen=True)
+class TunePlan(Documented):
+    """What `tune --dry-run` would measure."""
+
+    workload: DescribedWorkload
+    """The workload."""
+    concurrency: Sequence[Positive]
+    """Requests at the same time, one measurement for each number."""
+    repeats: Positive
+    """Repeats of each measurement."""
+    context: Count
+    """Tokens of a conversation before each prompt."""
+    steps: Sequence[TuneStep]
+    """The settings, in the order of their measurement; the engine restarts for each one."""
+
+
+def dry_run(tuning: Tuning) -> TunePlan:
+    """What would be measured, as a document."""
+    sweep, steps = tuning.sweep, [TuneStep(title, changes) for title, changes, _ in tuning.steps]
+    return TunePlan(described(sweep.workloads)[0], sweep.concurrency, sweep.repeats, sweep.context, steps)

@@ -9,6 +9,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
+from dflash_deploy.operations.bench import Benchmark
 from dflash_deploy.operations.bundle import IssueReport
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
@@ -16,9 +17,11 @@ from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
+from dflash_deploy.operations.test import Tested
+from dflash_deploy.operations.tune import Tuned, TunePlan
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
-from dflash_deploy.schemas import measuring, planning, running, tuning
+from dflash_deploy.schemas import planning, running
 
 PROGRESS = "progress"  # the name of the schema of a line of `--json-stream` before the last one
 
@@ -41,9 +44,9 @@ CORE: Mapping[str, CommandData] = {
     "up": CommandData((running.UpData, running.WorkerData), (running.DiagnosisData,), streams=True),
     "restart": CommandData((running.RestartData,), streams=True),
     "rollback": CommandData((running.RollbackData,), streams=True),
-    "test": CommandData((measuring.TestData,)),
-    "bench": CommandData((measuring.BenchData,)),
-    "tune": CommandData((tuning.TunedData, tuning.TunePlanData)),
+    "test": CommandData((Tested,)),
+    "bench": CommandData((Benchmark,)),
+    "tune": CommandData((Tuned, TunePlan)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, status.History, running.StatusUrlData)),

@@ -12,7 +12,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.tune import shown_of
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.operations.bench import circumstances, described_target
+from dflash_deploy.operations.bench import Measured, circumstances, described_target
 from dflash_deploy.operations.tune import Tried, Tuned, confirmed, decided, plan_tuning
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import plan_deployment
@@ -42,8 +42,8 @@ def outcome(directory: Path, best: Option, times: Sequence[float]) -> Tuned:
     tuning = replace(tuning, sweep=replace(tuning.sweep, concurrency=(1, 4, 8)))
     assert [title for title, *_ in tuning.steps] == ["7 draft tokens", "1 draft token", "no drafter"]
     tried = [run(directory, title, dict(changes), off=not count) for title, changes, count in tuning.steps]
-    how = {**described_target(tuning.plan, "tiny"), **circumstances(tuning.sweep.limits, 1), "context": 0}
-    done = replace(decided(tuning, how, tried), best=best)
+    how = Measured(**described_target(tuning.plan, "tiny"), **circumstances(tuning.sweep.limits, 1), context=0)
+    done = replace(decided(tuning, how, tried), option=best)
     for again in times:
         done = confirmed(done, run(directory, best.title, best.settings, times=again), tried[0])
     return done
