@@ -49,7 +49,9 @@ docs/reference/exit-codes.md has the same codes; a test compares them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
 # The pages that hints name; the installed package does not have them.
 DOCS = "https://github.com/dflash-deploy/dflash-deploy/blob/main/docs"
@@ -212,6 +214,18 @@ class ConversionFailed(DownloadFailed):
     """Raised when weights could not be converted to another format."""
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """What `--fix` changed in `.env`."""
+
+    failure: str
+    """Id of the failure that it fixed, as in docs/reference/failures.md."""
+    changes: Mapping[str, str]
+    """The settings that it wrote, with their new values."""
+    before: Path
+    """Path of `.env` as it was before."""
+
+
 class EngineNotReady(DeployError):
     """Raised when the runtime could not start or stop the engine, or the engine started and generated no token.
 
@@ -220,7 +234,7 @@ class EngineNotReady(DeployError):
     """
 
     exit_code = ExitCode.NOT_READY
-    fixed: Mapping[str, object] | None = None
+    fixed: Fixed | None = None
 
     def __init__(
         self, message: str, *, hint: str, detail: str = "", failure: str = "", fix: Mapping[str, str] | None = None

@@ -129,13 +129,13 @@ def _shown(found: ExplainedLog) -> Iterator[str]:
 
 def _without_diagnosis(found: ExplainedLog) -> str:
     """What is said if no failure is named."""
-    if not found.lines:
+    if not found.lines_read:
         return "the log is empty"
     return NO_ENGINE if found.verdict == "none" and not found.engine else CAUSES[found.verdict]
 
 
 def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
-    known = found.explanation.diagnosis
+    known = found.failure
     yield "engine", found.engine_title or "not recognised"
     if known is None:
         yield "cause", _without_diagnosis(found)
@@ -144,12 +144,11 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
         yield "fix", known.do
         yield "failure", where_explained(known.id)
         yield "source", known.source
-    if found.verdict != "none":
-        yield from (("evidence" if number == 0 else "", line) for number, line in enumerate(found.explanation.lines))
-    yield from (("besides", text) for text in found.explanation.circumstances)
+    yield from (("evidence" if number == 0 else "", line) for number, line in enumerate(found.lines))
+    yield from (("besides", text) for text in found.circumstances)
     yield "costs", where_explained(*(cost.id for cost in found.costs)) if found.costs else None
     yield from (("unknown", text) for text in found.not_known)
-    if not found.lines or (found.verdict == "none" and not found.engine):
+    if not found.lines_read or (found.verdict == "none" and not found.engine):
         yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
     if found.verdict == "unknown" or (known is not None and known.part):
         yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"

@@ -38,23 +38,23 @@ def up(
     json_stream: bool,
 ) -> Report:
     """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
-    from dflash_deploy.operations.up import Worker, start
+    from dflash_deploy.operations.up import Unready, Worker, start
 
     try:
         reporter = terminal(json_stream=json_stream)
         started = start(directory, patience=patience, fix=fix, ask_engine=ask_engine, reporter=reporter)
     except EngineNotReady as problem:
-        return Report(_diagnosis(problem), failure=problem)
+        evidence = problem.detail.splitlines()
+        return Report(Unready(problem.failure or None, problem.fix, evidence, problem.fixed), failure=problem)
     if isinstance(started, Worker):
-        return Report(started.document(), _worker(started))
+        return Report(started, _worker(started))
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
-    return Report(started.document(), _running(started), findings, started.failure)
+    return Report(started, _running(started), findings, started.failure)
 
 
 def _worker(started: Worker) -> tuple[str, ...]:
-    settings = started.plan.settings
     return (
-        f"rank {settings.node_rank} runs and waits for rank 0 at {settings.master_addr}; only rank 0 answers requests",
+        f"rank {started.rank} runs and waits for rank 0 at {started.master}; only rank 0 answers requests",
         "next      dflash-deploy up      on rank 0, which waits for both and answers",
         "          dflash-deploy logs    what this engine writes meanwhile",
     )
@@ -63,7 +63,7 @@ def _worker(started: Worker) -> tuple[str, ...]:
 def _running(started: Running) -> tuple[str, ...]:
     ready, deployment = started.ready, started.deployment
     there = deployment.option
-    fixed = started.fixed and f"fixed     {started.fixed['failure']}; .env as it was: {deployment.last_env_file}"
+    fixed = started.fixed and f"fixed     {started.fixed.failure}; .env as it was: {deployment.last_env_file}"
     return (
         f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed",
         f"endpoint  {started.endpoint}",
@@ -87,15 +87,6 @@ def _speed(ready: Ready) -> tuple[str, ...]:
     return (f"speed     {ready.tokens_per_second:.0f} tokens/s on one short answer{drafts}",)
 
 
-def _diagnosis(problem: EngineNotReady) -> dict[str, object]:
-    data: dict[str, object] = {
-        "failure": problem.failure or None,
-        "fix": problem.fix,
-        "evidence": problem.detail.splitlines(),
-    }
-    return data if problem.fixed is None else data | {"fixed": problem.fixed}
-
-
 @command(changes=True, examples=("down", "down --dir /srv/vision"))
 def down(*, directory: Path) -> Report:
     """Stop and remove the engine. Weights, settings and caches stay."""
@@ -112,12 +103,10 @@ def rollback(patience: Patience = PATIENCE, *, directory: Path, json_stream: boo
     from dflash_deploy.operations.up import roll_back
 
     done = roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
-    endpoint = f"{done.ready.endpoint}/v1"
     count = len(done.changed)
     said = f"{count} settings are as they were; .env.last keeps the others" if count else "nothing to undo"
-    data = {"changed": list(done.changed), "endpoint": endpoint, "state": "ready"}
-    shown = (said, f"ready     {endpoint}", f"checked   {', '.join(done.passed)}")
-    return Report(data, shown, failure=done.failure)
+    shown = (said, f"ready     {done.endpoint}", f"checked   {', '.join(done.passed)}")
+    return Report(done, shown, failure=done.failure)
 
 
 @command(changes=True, examples=("restart", "restart --dir /srv/vision"))
@@ -127,9 +116,8 @@ def restart(patience: Patience = PATIENCE, *, directory: Path, json_stream: bool
 
     reporter = terminal(json_stream=json_stream)
     done = run_restart(directory, patience=patience, reporter=reporter)
-    data = {"endpoint": done.endpoint, "state": "ready", "seconds": round(done.ready.seconds, 1)}
     shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
-    return Report(data, shown, failure=done.failure)
+    return Report(done, shown, failure=done.failure)
 
 
 @command(changes=True, examples=("run", "run --dir /srv/vision"), json=False)

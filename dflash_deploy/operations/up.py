@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from dflash_deploy.checks.check import deployed_endpoint
+from dflash_deploy.checks.check import CheckResult, deployed_endpoint
 from dflash_deploy.checks.run import QUICK, CheckReport, run_checks
 from dflash_deploy.deployment.directory import Change, Deployment, changes, last_good, remember_good
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.deployment.upgrading import forget_upgrade
-from dflash_deploy.errors import DeployError, EngineAsked, EngineNotReady, NotPossible, SmokeTestFailed, WeightsMissing
+from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Positive, Rate, Seconds
+from dflash_deploy.errors import (
+    DeployError,
+    EngineAsked,
+    EngineNotReady,
+    Fixed,
+    NotPossible,
+    SmokeTestFailed,
+    WeightsMissing,
+)
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.operations.work import engine_work
-from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
@@ -52,20 +62,24 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
 
 
 @dataclass(frozen=True)
-class Started:
+class Started(Documented):
     """An engine that answers, and the result of the quick checks of `test`."""
 
-    deployment: Deployment
-    plan: Plan
-    ready: Ready
-    checks: CheckReport
+    deployment: Hidden[Deployment]
+    plan: Hidden[Plan]
+    ready: Hidden[Ready]
+    report: Hidden[CheckReport]
+    endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
+    state: Literal["ready"]
+    """The engine has answered a request."""
 
     @property
     def failure(self) -> SmokeTestFailed | None:
         """The first check that failed, as an error; `None` if all passed. The engine keeps running either way."""
-        if not self.checks.failed:
+        if not self.report.failed:
             return None
-        first = self.checks.failed[0]
+        first = self.report.failed[0]
         return SmokeTestFailed(
             f"the engine answers, but `{first.name}` failed: {' '.join(first.got.split())}",
             hint=f"{first.hint or first.asked}; `dflash-deploy test` runs all checks",
@@ -74,7 +88,7 @@ class Started:
     @property
     def passed(self) -> tuple[str, ...]:
         """The names of the checks that passed."""
-        return tuple(check.name for check in self.checks.checks if check.status == "passed")
+        return tuple(check.name for check in self.report.checks if check.status == "passed")
 
 
 @dataclass(frozen=True)
@@ -99,7 +113,7 @@ class Start:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
-        started = Started(deployment, plan, replace(ready, endpoint=whole_url(deployment, plan)), checks)
+        started = Started(deployment, plan, ready, checks, f"{whole_url(deployment, plan)}/v1", "ready")
         if started.failure is None and self.remembers:
             remember_good(deployment)
         return started
@@ -130,57 +144,69 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Running(Started):
-    """A deployment that answers. `fixed` is what `fix` changed in `.env` on the way; empty if nothing."""
+class Restarted(Started):
+    """An engine that answers, after `restart`."""
 
-    fixed: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def endpoint(self) -> str:
-        """The base URL for OpenAI clients."""
-        return f"{self.ready.endpoint}/v1"
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `up --json`."""
-        ready = self.ready
-        return {
-            "endpoint": self.endpoint,
-            "model": ready.model,
-            "runtime": ready.runtime,
-            "state": "ready",
-            "changed": ready.changed,
-            "seconds": round(ready.seconds, 1),
-            "fixed": self.fixed or None,
-            "tokens_per_second": ready.tokens_per_second and round(ready.tokens_per_second, 1),
-            "acceptance_length": ready.acceptance_length and round(ready.acceptance_length, 2),
-            "checks": self.checks.redacted(self.deployment.redact),
-        }
+    seconds: Seconds
+    """Seconds from the beginning of the start to the first answer."""
 
 
 @dataclass(frozen=True)
-class Worker:
-    """An engine of several machines that computes for rank 0. `changed` is false if it was running already."""
+class Running(Restarted):
+    """An engine that answers."""
 
-    plan: Plan
+    model: str
+    """Name of the model in requests."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
     changed: bool
+    """Whether the engine was started; false if it answered already."""
+    fixed: Fixed | None
+    """What `--fix` changed; null if it changed nothing."""
+    tokens_per_second: Rate | None
+    """Tokens per second of one short answer; null if it was not measured."""
+    acceptance_length: AcceptanceLength | None
+    """Acceptance length of that answer, in tokens per step; null if nothing was drafted or counted."""
+    checks: Sequence[CheckResult]
+    """The quick checks of `test`, with which `up` ends."""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `up --json`."""
-        settings = self.plan.settings
-        return {
-            "rank": settings.node_rank,
-            "master": settings.master_addr,
-            "state": "running",
-            "runtime": self.plan.runtime,
-            "changed": self.changed,
-        }
+
+@dataclass(frozen=True)
+class Worker(Documented):
+    """An engine that computes for rank 0 and answers no requests itself."""
+
+    rank: Positive
+    """Rank of this machine."""
+    master: str
+    """Address of rank 0 on the link between the machines."""
+    state: Literal["running"]
+    """The engine runs; rank 0 answers requests."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    changed: bool
+    """Whether the engine was started; false if it was running already."""
+
+
+@dataclass(frozen=True)
+class Unready(Documented):
+    """Why the engine did not become ready."""
+
+    failure: str | None
+    """Id of the known failure, as in docs/reference/failures.md; null if it is unknown."""
+    fix: Mapping[str, str]
+    """The settings that `up --fix` may write to fix it; empty if no change is safe."""
+    evidence: Sequence[str]
+    """Lines of the engine's log that show the failure, or its most relevant lines."""
+    fixed: Fixed | None = None
+    """What `--fix` changed before this failure; missing if it changed nothing."""
 
 
 @dataclass(frozen=True)
 class RolledBackTo(Started):
-    """A deployment that runs its last good settings. `changed` are the names of the settings that were restored."""
+    """An engine that answers, after `rollback`."""
 
-    changed: tuple[str, ...] = ()
+    changed: tuple[str, ...]
+    """Names of the settings that were restored in `.env`."""
 
 
 def start(
@@ -210,8 +236,9 @@ def start(
         answers = plan.settings.answers_requests
         try:
             if not answers:
-                return Worker(plan, how.as_worker(deployment, plan))
-            return _recorded(_running(how.start_and_check(deployment, plan)), "up", changed)
+                started = how.as_worker(deployment, plan)
+                return Worker(plan.settings.node_rank, plan.settings.master_addr, "running", plan.runtime, started)
+            return _running(_recorded(how.start_and_check(deployment, plan), "up", changed))
         except EngineNotReady as problem:
             # a setting that changes on one of several machines must change on all
             safe = _safe_changes(deployment, plan, problem) if answers else {}
@@ -222,7 +249,7 @@ def start(
             raise failed from None
 
 
-def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Running:
+def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Restarted:
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "restart"))
@@ -233,7 +260,8 @@ def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter =
         # problems are found while the engine still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-        return _recorded(_running(Start(patience, reporter).start_or_restore(deployment, plan)), "restart", changed)
+        started = _recorded(Start(patience, reporter).start_or_restore(deployment, plan), "restart", changed)
+    return Restarted(**vars(started), seconds=round(started.ready.seconds, 1))
 
 
 def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
@@ -246,8 +274,7 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
             )
         started, rows = start_good(deployment, Start(patience, reporter))
         record(started.deployment, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
-    changed = tuple(row.name for row in rows)
-    return RolledBackTo(started.deployment, started.plan, started.ready, started.checks, changed)
+    return RolledBackTo(**vars(started), changed=tuple(row.name for row in rows))
 
 
 def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Change]]:
@@ -269,23 +296,34 @@ def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Ch
     return how.start_or_restore(restored, plan_of(restored)), rows
 
 
-def _recorded(running: Running, command: str, changed: Sequence[Change]) -> Running:
+def _recorded(started: Started, command: str, changed: Sequence[Change]) -> Started:
     """The same, with a line in the journal if the engine was started: it says which settings are new."""
-    ready = running.ready
+    ready = started.ready
     if ready.changed:
         what = [f"{row.name}: {row.good or '(empty)'} -> {row.now or '(empty)'}" for row in changed]
         took = f"an answer after {ready.seconds:.0f} s"
-        record(running.deployment, "ready", command, "; ".join([took, *what, *_failed_check(running)]))
-    return running
+        record(started.deployment, "ready", command, "; ".join([took, *what, *_failed_check(started)]))
+    return started
 
 
-def _failed_check(running: Running) -> Sequence[str]:
-    failure = running.failure
+def _failed_check(started: Started) -> Sequence[str]:
+    failure = started.failure
     return () if failure is None else (failure.message,)
 
 
-def _running(started: Started, fixed: Mapping[str, object] | None = None) -> Running:
-    return Running(started.deployment, started.plan, started.ready, started.checks, fixed or {})
+def _running(started: Started, fixed: Fixed | None = None) -> Running:
+    ready = started.ready
+    return Running(
+        **vars(started),
+        seconds=round(ready.seconds, 1),
+        model=ready.model,
+        runtime=ready.runtime,
+        changed=ready.changed,
+        fixed=fixed,
+        tokens_per_second=ready.tokens_per_second and round(ready.tokens_per_second, 1),
+        acceptance_length=ready.acceptance_length and round(ready.acceptance_length, 2),
+        checks=started.report.redacted(started.deployment.redact),
+    )
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
@@ -314,11 +352,11 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[st
     deployment, lines = apply_fix(deployment, safe)
     for line in lines:
         how.reporter.note(line)
-    fixed = {"failure": problem.failure, "changes": dict(safe), "before": str(deployment.last_env_file)}
+    fixed = Fixed(problem.failure, safe, deployment.last_env_file)
     changes_of_fix = changes(deployment)
     try:
-        started = _running(how.start_and_check(deployment, plan_of(deployment)), fixed)
-        return _recorded(started, "up --fix", changes_of_fix)
+        started = how.start_and_check(deployment, plan_of(deployment))
+        return _running(_recorded(started, "up --fix", changes_of_fix), fixed)
     except EngineNotReady as again:
         failed = how.restored_after(deployment, again)
         failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"

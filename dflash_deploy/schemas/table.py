@@ -13,12 +13,14 @@ from dflash_deploy.operations.bench import Benchmark
 from dflash_deploy.operations.bundle import IssueReport
 from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
+from dflash_deploy.operations.explain import ExplainedLog
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.operations.tune import Tuned, TunePlan
+from dflash_deploy.operations.up import Restarted, RolledBackTo, Running, Unready, Worker
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
 from dflash_deploy.schemas import planning, running
@@ -41,16 +43,16 @@ CORE: Mapping[str, CommandData] = {
         )
     ),
     "render": CommandData((Rendered,)),
-    "up": CommandData((running.UpData, running.WorkerData), (running.DiagnosisData,), streams=True),
-    "restart": CommandData((running.RestartData,), streams=True),
-    "rollback": CommandData((running.RollbackData,), streams=True),
+    "up": CommandData((Running, Worker), (Unready,), streams=True),
+    "restart": CommandData((Restarted,), streams=True),
+    "rollback": CommandData((RolledBackTo,), streams=True),
     "test": CommandData((Tested,)),
     "bench": CommandData((Benchmark,)),
     "tune": CommandData((Tuned, TunePlan)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
     "status": CommandData((running.StatusData, status.History, running.StatusUrlData)),
-    "explain": CommandData((running.ExplainData, ForeignPlan)),
+    "explain": CommandData((ExplainedLog, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),
     "upgrade": CommandData((Upgraded,)),

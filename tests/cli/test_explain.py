@@ -219,8 +219,8 @@ def test_the_engine_is_recognised_in_the_logs_of_others(tmp_path: Path, half: st
         found = explain_log(log(tmp_path, "\n".join(case.lines)))
         if found.engine and found.engine.removesuffix("-buun") != case.engine.removesuffix("-buun"):
             wrong[case.name] = found.engine
-        if found.verdict != "unknown" and found.explanation.diagnosis is not None:
-            assert found.explanation.diagnosis.id in case.right, case.name
+        if found.verdict != "unknown" and found.failure is not None:
+            assert found.failure.id in case.right, case.name
     assert wrong == {}
 
 

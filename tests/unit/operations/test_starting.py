@@ -53,7 +53,7 @@ def test_a_start_under_a_domain_is_good_without_its_certificate(
     monkeypatch.setattr(starting, "deployed_endpoint", lambda endpoint, plan: None)
     monkeypatch.setattr(starting, "run_checks", lambda endpoint, names: CheckReport(()))
     started = Start(1, SILENT).start_and_check(deployment, plan)
-    assert (started.failure, started.ready.endpoint) == (None, "https://llm.example.com")
+    assert (started.failure, started.endpoint) == (None, "https://llm.example.com/v1")
     good = last_good(deployment)
     assert good is not None
     assert good.values["MAX_MODEL_LEN"] == "2048"
