@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from dflash_deploy.errors import Defect, DeployError
+from dflash_deploy.errors import Defect, DeployError, ExitCode
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
@@ -79,6 +79,7 @@ Ratio = Annotated[float, Keywords(minimum=0)]
 Share = Annotated[float, Keywords(minimum=0, maximum=1)]
 AcceptanceLength = Annotated[float, Keywords(minimum=1)]
 Fingerprint = Annotated[str, Keywords(pattern="^[0-9a-f]{8}$")]
+FailureCode = Annotated[int, Keywords(enum=[int(code) for code in ExitCode if code])]
 HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
 
@@ -147,9 +148,23 @@ def document(
     }
 
 
+@dataclass(frozen=True)
+class Failure(Documented):
+    """Why the command failed."""
+
+    code: FailureCode
+    """Exit code of the command, as in docs/reference/exit-codes.md."""
+    message: str
+    """What failed, with the value: one line. The text may change; use `code` to decide."""
+    hint: str
+    """What to do next."""
+    report: str | None = None
+    """Lines for an issue, without secrets. Only with code 1, an unexpected error."""
+
+
 def _error(failure: DeployError) -> dict[str, object]:
-    error: dict[str, object] = {"code": int(failure.exit_code), "message": failure.message, "hint": failure.hint}
-    return error | {"report": failure.report} if isinstance(failure, Defect) else error
+    report = failure.report if isinstance(failure, Defect) else None
+    return Failure(int(failure.exit_code), failure.message, failure.hint, report).document()
 
 
 def redacted(node: object, redact: Callable[[str], str]) -> Any:

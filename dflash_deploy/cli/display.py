@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
@@ -228,7 +228,7 @@ def _line(progress: StartProgress) -> str:
 
 
 def _event(progress: StartProgress) -> None:
-    print_json({"event": "progress", **asdict(progress)}, str, in_lines=True)
+    print_json(progress.document(), str, in_lines=True)
 
 
 @contextmanager
@@ -238,7 +238,8 @@ def _transfer_events(total: int) -> Iterator[Count]:
 
 def _transfer_event(arrived: Arrived) -> None:
     done, all_ = arrived.done // MB, arrived.total // MB
-    _event(StartProgress(FETCHES, arrived.seconds, str(arrived), done, all_, arrived.seconds))
+    took = arrived.seconds
+    _event(StartProgress(FETCHES, took, str(arrived), done, all_, took, usual=None, usual_in_phase=None))
 
 
 def _where(progress: StartProgress) -> str:

@@ -1,4 +1,4 @@
-"""The `data` of `status`, and the events of `--json-stream`."""
+"""The `data` of `status`."""
 
 from __future__ import annotations
 
@@ -92,26 +92,3 @@ class StatusUrlData(DocumentedDict):
     """Seconds of one answer, if the state is `ready`."""
     acceptance_length: NotRequired[AcceptanceLength]
     """Acceptance length of all requests since the engine started, in tokens per step; missing if unknown."""
-
-
-class ProgressData(DocumentedDict):
-    """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
-
-    event: Literal["progress"]
-    """The kind of the line; that of the last line is `result`."""
-    phase: str
-    """The current phase in words, as in docs/reference/up.md. The text may change."""
-    elapsed: Seconds
-    """Seconds since the beginning of the start."""
-    last_line: str
-    """Last line of the engine's log, or how far the download of weights is; empty if there is none."""
-    done: Count
-    """How much of the phase is done, of `total`; 0 if nothing is counted."""
-    total: Count
-    """How much the phase has to do, such as files of weights, or MB to download; 0 if nothing is counted."""
-    in_phase: Seconds
-    """Seconds since the beginning of the phase."""
-    usual: Seconds | None
-    """Seconds of the last successful start, or a published time before the first one; null if neither is known."""
-    usual_in_phase: Seconds | None
-    """Seconds of this phase in the last successful start; null if unknown."""

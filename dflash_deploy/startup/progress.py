@@ -8,14 +8,15 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
 from dflash_deploy.diagnosis.lines import LONGEST_LINE
+from dflash_deploy.document import Count, Documented, Seconds
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart, read_state
 
@@ -71,22 +72,27 @@ def message_of(line: str) -> str:
 
 
 @dataclass(frozen=True)
-class StartProgress:
-    """What the user sees while waiting. All times are in seconds.
+class StartProgress(Documented):
+    """One line of `--json-stream` while the engine starts. The last line is the document of the command."""
 
-    `elapsed` counts from the beginning of the start, `in_phase` from the beginning of the phase. `done` and `total` are
-    0 if nothing is counted. `usual` is the time of the whole last start of this deployment, `usual_in_phase` that of
-    this phase. Before the first start, `usual` is a published time for such a machine; `None` if there is none.
-    """
-
+    event: Literal["progress"] = field(default="progress", kw_only=True)
+    """The kind of the line; that of the last line is `result`."""
     phase: str
-    elapsed: float
+    """The current phase in words, as in docs/reference/up.md. The text may change."""
+    elapsed: Seconds
+    """Seconds since the beginning of the start."""
     last_line: str
-    done: int = 0
-    total: int = 0
-    in_phase: float = 0.0
-    usual: float | None = None
-    usual_in_phase: float | None = None
+    """Last line of the engine's log, or how far the download of weights is; empty if there is none."""
+    done: Count = 0
+    """How much of the phase is done, of `total`; 0 if nothing is counted."""
+    total: Count = 0
+    """How much the phase has to do, such as files of weights, or MB to download; 0 if nothing is counted."""
+    in_phase: Seconds = 0.0
+    """Seconds since the beginning of the phase."""
+    usual: Seconds | None = field(kw_only=True)
+    """Seconds of the last successful start, or a published time before the first one; null if neither is known."""
+    usual_in_phase: Seconds | None = field(kw_only=True)
+    """Seconds of this phase in the last successful start; null if unknown."""
 
 
 ShowProgress = Callable[[StartProgress], None]

@@ -22,7 +22,7 @@ def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) 
         "install()\n"
         "with Terminal(json_stream=True).starting() as show:\n"
         "    for number in range(50):\n"
-        "        show(StartProgress(f'phase {number}', 0.0, 'x' * 5000))\n"
+        "        show(StartProgress(f'phase {number}', 0.0, 'x' * 5000, usual=None, usual_in_phase=None))\n"
         "        time.sleep(0.01)\n"
         "open(sys.argv[1], 'w').write('went on')\n"
     )
@@ -41,8 +41,8 @@ def test_a_reader_that_goes_away_does_not_end_what_is_under_way(tmp_path: Path) 
 
 def test_a_line_of_progress_in_a_pipe_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     with Terminal().starting() as show:
-        show(StartProgress("loading", 1.0, "configuration " + "x" * 5000))
-        show(StartProgress("ready", 2.0, "a short line"))
+        show(StartProgress("loading", 1.0, "configuration " + "x" * 5000, usual=None, usual_in_phase=None))
+        show(StartProgress("ready", 2.0, "a short line", usual=None, usual_in_phase=None))
     long, short = capsys.readouterr().err.splitlines()
     assert len(long) == LONGEST_LINE
     assert (long.startswith("    1 s  loading: configuration xxx"), long[-1]) == (True, "…")
