@@ -80,7 +80,7 @@ def compared() -> list[ComparedMemory]:
         point = MemoryPoint.model_validate(one)
         planned = point.planned
         if point.cache_gib is not None:
-            rows.append(ComparedMemory(point, point.cache_gib, planned.cache / GIB, "GiB"))
+            rows.append(ComparedMemory(point, point.cache_gib, planned.cache_bytes / GIB, "GiB"))
         elif point.sequences is not None:
             rows.append(ComparedMemory(point, point.sequences, planned.sequences, "sequences"))
     return rows

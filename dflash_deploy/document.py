@@ -85,6 +85,9 @@ HttpStatus = Annotated[int, Keywords(minimum=100, maximum=599)]
 
 def as_document(node: object) -> Any:
     """A result as JSON has it: dataclasses as objects, tuples as lists, paths and times (UTC) as texts."""
+    if hasattr(node, "model_dump"):
+        # an entry of the catalog
+        node = node.model_dump(mode="json")
     match node:
         case _ if is_dataclass(node):
             return _written(node)

@@ -22,7 +22,6 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import as_document
 from dflash_deploy.errors import DeployError
 from dflash_deploy.operations.plan import Planned
-from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import RUNTIMES, Choice, Plan
 from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
@@ -52,10 +51,10 @@ def recorded(choice: Choice, anywhere: Path) -> str:
     """The plan and the files of a choice, as one text; the refusal if it is refused."""
     try:
         plan = plan_deployment(MACHINES[choice.profile or ""], choice, load_catalog())
-        command = tuple(engine_command(plan))
+        planned = Planned.of(plan)
     except DeployError as refusal:
         return f"refused: {refusal.message}\nhint: {refusal.hint}\n"
-    document = as_document(Planned(plan, command, ()).document()) | {"findings": as_document(plan.findings)}
+    document = planned.document() | {"findings": as_document(plan.findings)}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n" + _files(plan, anywhere)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,8 +33,7 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
-    from dflash_deploy.operations.ask_engine import Asked
-    from dflash_deploy.operations.plan import EngineOption, Planned
+    from dflash_deploy.operations.plan import Asked, EngineOption, Planned
     from dflash_deploy.plan.result import Choice, Plan
 
 
@@ -98,11 +98,11 @@ def plan(
     note_if_new(directory)
     asked = _ask(directory, choice) if ask_engine else None
     made = asked.plan if asked else found.plan
-    document = found.document() | ({"asked": asked.document()} if asked else {})
+    found = replace(found, asked=asked)
     if options is not None:
         listed = engine_options(made, options)
-        return Report(document | {"options": listed}, tuple(_options(made, listed)), made.findings)
-    return Report(document, tuple(_shown(found, made, asked)), made.findings, asked.failure if asked else None)
+        return Report(replace(found, options=listed), tuple(_options(made, listed)), made.findings)
+    return Report(found, tuple(_shown(found, made, asked)), made.findings, asked.failure if asked else None)
 
 
 def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
@@ -117,7 +117,7 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield ""
     yield from _memory(made)
     yield from _speed(made)
-    yield from _published(found.published)
+    yield from _published(found.speed.published)
     if asked:
         yield from _asked(asked)
     yield from refusal_of(made)
@@ -166,16 +166,16 @@ def _memory(made: Plan) -> Iterator[str]:
     if fit is None:
         return
     if not made.engine.cpu:
-        parts = (
-            f"{_gib(fit.target)} target, {_gib(fit.drafter)} drafter, {_gib(fit.reserve)} for activations and graphs"
-        )
-        yield f"memory   of {_gib(fit.budget)} GiB of one GPU: {parts}, {_gib(fit.cache)} GiB for the cache (estimated)"
-    if fit.system is not None:
-        yield f"         {_gib(fit.system)} GiB of the machine's memory remain for the system"
-    states = f", a sequence {_gib(fit.state_per_sequence)} GiB of recurrent states" if fit.state_per_sequence else ""
-    yield f"         a token takes {fit.kv_per_token / 1024:.0f} KiB of cache{states}"
+        parts = f"{_gib(fit.target_bytes)} target, {_gib(fit.drafter_bytes)} drafter"
+        rest = f"{_gib(fit.reserve_bytes)} for activations and graphs, {_gib(fit.cache_bytes)} GiB for the cache"
+        yield f"memory   of {_gib(fit.budget_bytes)} GiB of one GPU: {parts}, {rest} (estimated)"
+    if fit.system_bytes is not None:
+        yield f"         {_gib(fit.system_bytes)} GiB of the machine's memory remain for the system"
+    state = fit.state_bytes_per_sequence
+    states = f", a sequence {_gib(state)} GiB of recurrent states" if state else ""
+    yield f"         a token takes {fit.kv_bytes_per_token / 1024:.0f} KiB of cache{states}"
     yield (
-        f"         room for {some(fit.sequences)} sequences of full length, {fit.tokens:,} tokens in all; "
+        f"         room for {some(fit.sequences)} sequences of full length, {fit.cache_tokens:,} tokens in all; "
         f"up to {made.settings.max_num_seqs or 'some'} at the same time"
     )
 

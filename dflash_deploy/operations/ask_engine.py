@@ -16,23 +16,18 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal
 
 from dflash_deploy import __version__
-from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.settings import all_setting_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import LOCK_FILE, PRIVATE, write_atomically
-from dflash_deploy.diagnosis.diagnose import LogReader
-from dflash_deploy.document import Documented, Hidden, Seconds, shown
-from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, PreflightRefused, WeightsMissing
+from dflash_deploy.errors import EngineMissing, FileMissing, FileRefused, WeightsMissing
 from dflash_deploy.host.ask import image_id
 from dflash_deploy.intake.documents import EngineAnswer, parse_document
 from dflash_deploy.intake.files import read_bytes
 from dflash_deploy.intake.parse import Invalid
-from dflash_deploy.operations.plan import DEFAULTS, chosen
+from dflash_deploy.operations.plan import ACCEPTED, DEFAULTS, REFUSED, SILENCE, UNASKABLE, Asked, chosen
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.plan.command import CONTAINER_DRAFTER, CONTAINER_TARGET, drafter_directory, engine_environment
 from dflash_deploy.plan.result import Choice, Plan
@@ -163,54 +158,6 @@ DETAIL_LINES = 20  # last lines of an engine that gave no answer
 
 # The file in `.dflash/` with the digest of the last question that the engine answered without an objection.
 NAME = "asked"
-
-ACCEPTED: Final = "accepts"
-REFUSED: Final = "refuses"
-UNASKABLE: Final = "cannot be asked"
-SILENCE: Final = "did not answer"
-
-
-@dataclass(frozen=True)
-class Asked(Documented):
-    """What the engine says about the plan, asked without weights (`--ask-engine`)."""
-
-    plan: Hidden[Plan]
-    """Checked against the config.json that the engine read."""
-    verdict: Literal["accepts", "refuses", "cannot be asked", "did not answer"]
-    """Whether it made its configuration."""
-    said: str
-    """The engine's own sentence if it refuses, or what is known of its end; empty if it accepts."""
-    decided: Mapping[str, str]
-    """What the engine chose, by name, such as `attention_backend`; empty unless it accepts."""
-    seconds: Seconds
-    """Duration of the question in seconds."""
-    detail: Hidden[str] = ""
-
-    @property
-    @shown
-    def engine(self) -> str:
-        """The engine that was asked, with its version."""
-        return self.plan.engine_title
-
-    @cached_property
-    def failure(self) -> PreflightRefused | None:
-        """Why the engine would not start, as an error; `None` if it accepts the plan or cannot be asked."""
-        title, rule = self.plan.engine_title, next(iter(self.plan.errors), None)
-        if self.verdict == REFUSED:
-            hint = rule.fix if rule is not None else self._known_fix()
-            return PreflightRefused(f"{title} refuses this: {self.said}", hint=hint)
-        if rule is not None:
-            return PreflightRefused(rule.message, hint=rule.fix)
-        if self.verdict == SILENCE:
-            hint = f"run `dflash-deploy plan` without asking; `dflash-deploy up` shows how {title} starts"
-            return PreflightRefused(f"{title} {self.said}", hint=hint, detail=self.detail)
-        return None
-
-    def _known_fix(self) -> str:
-        plan = self.plan
-        reader = LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
-        known = reader.read([f"ValueError: {self.said}"]).diagnosis
-        return known.do if known else "change the setting that the engine names, in .env or with an option of `plan`"
 
 
 def ask_engine(

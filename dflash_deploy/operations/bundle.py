@@ -175,7 +175,7 @@ def _plan_document(directory: Path) -> dict[str, object]:
         found = planned(directory)
     except DeployError as problem:
         return document("plan", {}, failure=problem)
-    return document("plan", found.document(), found.plan.findings)
+    return document("plan", found, found.plan.findings)
 
 
 def _doctor_document(directory: Path) -> dict[str, object]:

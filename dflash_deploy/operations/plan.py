@@ -6,11 +6,12 @@ deployment on this machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family, entry_text
@@ -22,62 +23,75 @@ from dflash_deploy.deployment.directory import AT_HOME, Deployment
 from dflash_deploy.deployment.dotenv import fill_template
 from dflash_deploy.deployment.files import FULL, PUBLIC, not_written, write_if_changed
 from dflash_deploy.deployment.lock import command_lock, locked
-from dflash_deploy.document import Documented, Hidden
-from dflash_deploy.errors import BadInput, DeployError, UnknownProfile
+from dflash_deploy.document import Documented, Hidden, Seconds, shown
+from dflash_deploy.errors import BadInput, DeployError, PreflightRefused, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
-from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.plan.memory import MemoryFit
+from dflash_deploy.plan.result import Choice, Decision, Plan, RuntimeName
+from dflash_deploy.plan.speed import Speed
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.load import Catalog
     from dflash_deploy.doctor.check import Check
-    from dflash_deploy.serve.settings import RuntimeName
 
 
 DEFAULTS = Choice()  # leaves every decision to the plan
 
 
+ACCEPTED: Final = "accepts"
+REFUSED: Final = "refuses"
+UNASKABLE: Final = "cannot be asked"
+SILENCE: Final = "did not answer"
+
+
 @dataclass(frozen=True)
-class Planned:
-    """A plan, the engine's command line, and what others published for the same hardware and models."""
+class Asked(Documented):
+    """What the engine says about the plan, asked without weights (`--ask-engine`)."""
 
-    plan: Plan
-    command: tuple[str, ...]
-    published: tuple[PublishedSpeed, ...]
+    plan: Hidden[Plan]
+    """Checked against the config.json that the engine read."""
+    verdict: Literal["accepts", "refuses", "cannot be asked", "did not answer"]
+    """Whether it made its configuration."""
+    said: str
+    """The engine's own sentence if it refuses, or what is known of its end; empty if it accepts."""
+    decided: Mapping[str, str]
+    """What the engine chose, by name, such as `attention_backend`; empty unless it accepts."""
+    seconds: Seconds
+    """Duration of the question in seconds."""
+    detail: Hidden[str] = ""
 
-    def document(self) -> dict[str, object]:
-        """The `data` of `plan --json`."""
-        made = self.plan
-        return {
-            "profile": made.profile.name,
-            "engine": made.engine.name,
-            "pair": made.pair.name,
-            "runtime": made.runtime,
-            "command": self.command,
-            "settings": made.decisions,
-            "memory": made.memory and made.memory.row(),
-            "speed": {
-                "expected": [speed.row() for speed in made.speed],
-                "published": [speed.model_dump() for speed in self.published],
-            },
-            "asked": None,
-            "options": None,
-        }
+    @property
+    @shown
+    def engine(self) -> str:
+        """The engine that was asked, with its version."""
+        return self.plan.engine_title
 
+    @cached_property
+    def failure(self) -> PreflightRefused | None:
+        """Why the engine would not start, as an error; `None` if it accepts the plan or cannot be asked."""
+        title, rule = self.plan.engine_title, next(iter(self.plan.errors), None)
+        if self.verdict == REFUSED:
+            hint = rule.fix if rule is not None else self._known_fix()
+            return PreflightRefused(f"{title} refuses this: {self.said}", hint=hint)
+        if rule is not None:
+            return PreflightRefused(rule.message, hint=rule.fix)
+        if self.verdict == SILENCE:
+            hint = f"run `dflash-deploy plan` without asking; `dflash-deploy up` shows how {title} starts"
+            return PreflightRefused(f"{title} {self.said}", hint=hint, detail=self.detail)
+        return None
 
-def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
-    """The plan of the deployment in a directory with the choices applied, or of a new one if there is none.
+    def _known_fix(self) -> str:
+        plan = self.plan
+        from dflash_deploy.diagnosis.diagnose import LogReader  # noqa: PLC0415 - most plans need no diagnosis
 
-    Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
-    """
-    made = chosen(directory, _with_models(choice))
-    place = (made.profile.name, made.pair.name)
-    published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
-    return Planned(made, tuple(engine_command(made)), published)
+        reader = LogReader(load_catalog().failures, plan.engine.engine, plan.engine_version)
+        known = reader.read([f"ValueError: {self.said}"]).diagnosis
+        return known.do if known else "change the setting that the engine names, in .env or with an option of `plan`"
 
 
 @dataclass(frozen=True)
@@ -88,6 +102,71 @@ class EngineOption(Documented):
     """Its name, in one of its spellings."""
     setting: str
     """The setting that has it; empty if it belongs into EXTRA_ARGS."""
+
+
+@dataclass(frozen=True)
+class ExpectedSpeed(Documented):
+    """The speed to expect on this machine."""
+
+    expected: Sequence[Speed]
+    """What the speed model expects, by concurrency; empty on a machine without a GPU."""
+    published: Sequence[PublishedSpeed]
+    """What others published for the same hardware and models."""
+
+
+@dataclass(frozen=True)
+class Planned(Documented):
+    """What `plan` decides, and why."""
+
+    profile: str
+    """Name of the hardware profile."""
+    engine: str
+    """Name of the engine release."""
+    pair: str
+    """Name of the model: a target with its drafter."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    command: Sequence[str]
+    """Argument list of the engine, without the API key."""
+    settings: Sequence[Decision]
+    """All settings of the deployment, in the order of `.env`."""
+    memory: MemoryFit | None
+    """The estimated memory; null if it cannot be estimated."""
+    speed: ExpectedSpeed
+    """The speed to expect."""
+    asked: Asked | None
+    """What the engine says about the plan; null without `--ask-engine`."""
+    options: Sequence[EngineOption] | None
+    """Options of the release that contain the word of `--options`; null without it."""
+    plan: Hidden[Plan]
+
+    @classmethod
+    def of(cls, made: Plan, published: Sequence[PublishedSpeed] = ()) -> Planned:
+        """What is shown of a plan. Raises NotPossible if the engine has no option for one of its settings."""
+        return cls(
+            made.profile.name,
+            made.engine.name,
+            made.pair.name,
+            made.runtime,
+            command=engine_command(made),
+            settings=made.decisions,
+            memory=made.memory,
+            speed=ExpectedSpeed(made.speed, published),
+            asked=None,
+            options=None,
+            plan=made,
+        )
+
+
+def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
+    """The plan of the deployment in a directory with the choices applied, or of a new one if there is none.
+
+    Writes nothing. Raises what `make_plan` raises; rules that refuse it are `plan.errors`.
+    """
+    made = chosen(directory, _with_models(choice))
+    place = (made.profile.name, made.pair.name)
+    published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
+    return Planned.of(made, published)
 
 
 def engine_options(made: Plan, word: str) -> tuple[EngineOption, ...]:

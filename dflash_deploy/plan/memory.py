@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.document import Count, Documented, Hidden, Ratio, shown
 from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
@@ -47,51 +48,55 @@ class Reserve:
 
 
 @dataclass(frozen=True)
-class MemoryFit:
-    """One GPU's memory, in bytes, and the room in its cache: `tokens` of all sequences together."""
+class MemoryFit(Documented):
+    """The estimated memory of one GPU, or of the machine for an engine on the processor."""
 
-    budget: int
-    target: int
-    drafter: int
-    reserve: int
-    cache: int
-    kv_per_token: int
-    state_per_sequence: int
-    tokens: int
-    sequences: float
+    budget_bytes: Count
+    """Bytes that the engine may use."""
+    target_bytes: Count
+    """Bytes of the target's weights."""
+    drafter_bytes: Count
+    """Bytes of the drafter's weights; 0 without a drafter."""
+    reserve_bytes: Count
+    """Bytes for activations, logits, graphs and the context of the GPU."""
+    cache_bytes: Count
+    """Bytes that are left for the KV cache."""
+    kv_bytes_per_token: Count
+    """Bytes of KV cache that one token takes."""
+    state_bytes_per_sequence: Count
+    """Bytes of recurrent (SSM) state that one sequence takes; 0 without such layers."""
+    cache_tokens: Count
+    """Tokens that fit into the cache, all sequences together."""
+    sequences: Hidden[float]
     """Sequences of the full length that fit."""
-    short_sequences: float
+    conversations: Hidden[float]
     """Sequences of at most LEAST_CONTEXT tokens that fit: as many can be decoded at the same time."""
-    needed: int
+    needed: Hidden[int]
     """Sequences of the full length that must fit: an engine that takes the whole cache at its start needs all."""
-    longest: int
+    longest: Hidden[int]
     """Tokens of the longest context, up to that of the sizes, in which they fit; 0 if there is none."""
-    sequence: int
+    sequence: Hidden[int]
     """Cache of one sequence of the full length."""
-    system: int | None
-    """Memory that remains for the system and other programs if the GPU uses the same; `None` if it does not."""
+    system_bytes: Count | None
+    """Bytes that remain for the system if the GPU uses the same memory; `null` if it does not."""
 
     @property
-    def fits(self) -> bool:
-        """Whether the sequences fit that must; engines refuse to start otherwise."""
-        return self.sequences >= self.needed
+    @shown
+    def full_sequences(self) -> Ratio:
+        """Sequences of the full length (MAX_MODEL_LEN) that fit into the cache."""
+        return round(self.sequences, 2)
 
-    def row(self) -> dict[str, float | int | bool | None]:
-        """The figures for `--json`."""
-        return {
-            "budget_bytes": self.budget,
-            "target_bytes": self.target,
-            "drafter_bytes": self.drafter,
-            "reserve_bytes": self.reserve,
-            "cache_bytes": self.cache,
-            "kv_bytes_per_token": self.kv_per_token,
-            "state_bytes_per_sequence": self.state_per_sequence,
-            "cache_tokens": self.tokens,
-            "full_sequences": round(self.sequences, 2),
-            "short_sequences": round(self.short_sequences, 2),
-            "fits": self.fits,
-            "system_bytes": self.system,
-        }
+    @property
+    @shown
+    def short_sequences(self) -> Ratio:
+        """Short sequences that fit into the cache: as many can be decoded at the same time."""
+        return round(self.conversations, 2)
+
+    @property
+    @shown
+    def fits(self) -> bool:
+        """Whether one sequence of the full length fits; the engine does not start otherwise."""
+        return self.sequences >= self.needed
 
 
 def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
@@ -116,20 +121,20 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     # an engine without a pool takes what its sequences need, not all of its share
     taken = target + drafter + reserved + needed * sequence if sizing.whole_contexts else budget + outside
     return MemoryFit(
-        budget=budget,
-        target=target,
-        drafter=drafter,
-        reserve=reserved,
-        cache=max(cache, 0),
-        kv_per_token=sum(kind.layers * kind.page // kind.tokens for kind in kinds if kind.tokens),
-        state_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
-        tokens=int(sequences * sizing.max_model_len),
+        budget_bytes=budget,
+        target_bytes=target,
+        drafter_bytes=drafter,
+        reserve_bytes=reserved,
+        cache_bytes=max(cache, 0),
+        kv_bytes_per_token=sum(kind.layers * kind.page // kind.tokens for kind in kinds if kind.tokens),
+        state_bytes_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
+        cache_tokens=int(sequences * sizing.max_model_len),
         sequences=sequences,
-        short_sequences=_sequences(pair, sizing, min(LEAST_CONTEXT, sizing.max_model_len), max(cache, 0)),
+        conversations=_sequences(pair, sizing, min(LEAST_CONTEXT, sizing.max_model_len), max(cache, 0)),
         needed=needed,
         longest=sizing.max_model_len if sequences >= needed else _longest(pair, sizing, max(cache, 0), needed),
         sequence=sequence,
-        system=sizing.memory - taken if sizing.unified else None,
+        system_bytes=sizing.memory - taken if sizing.unified else None,
     )
 
 
@@ -180,12 +185,12 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
     whole, others = fit(pair, sizing), sizing.max_num_seqs - 1
     short = replace(sizing, max_model_len=min(SHORT_CONTEXT, sizing.max_model_len))
     cache = whole.sequence + others * sequence_bytes(kinds_of(pair, short))
-    weights = whole.target + whole.drafter
-    needed = weights + cache + (whole.reserve if sizing.reserve_within else 0)
-    wanted, most = math.ceil(100 * needed / sizing.memory) / 100, round(whole.budget / sizing.memory, 2)
+    weights = whole.target_bytes + whole.drafter_bytes
+    needed = weights + cache + (whole.reserve_bytes if sizing.reserve_within else 0)
+    wanted, most = math.ceil(100 * needed / sizing.memory) / 100, round(whole.budget_bytes / sizing.memory, 2)
     # a share is not 0, whatever a tiny machine leaves
     share = max(min(max(wanted, LEAST_SHARE), most), 0.01)
-    system = (sizing.memory * (1 - share) - (0 if sizing.reserve_within else whole.reserve)) / GIB
+    system = (sizing.memory * (1 - share) - (0 if sizing.reserve_within else whole.reserve_bytes)) / GIB
     remain = f"{system:.1f} of {sizing.memory / GIB:.1f} GiB remain for the system"
     if wanted > most and most < sizing.utilization:
         return share, f"{remain}; more for the engine would take the {sizing.kept / GIB:.0f} GiB that it needs"

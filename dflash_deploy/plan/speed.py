@@ -14,11 +14,14 @@ seconds, fitted to a half of the published speeds (benchmarks/fit_speed.py, benc
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape
+from dflash_deploy.document import AcceptanceLength, Count, Documented, Hidden, Keywords, Rate, shown
 from dflash_deploy.plan.compatible import capability
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
 
@@ -58,14 +61,19 @@ _GEFORCE = ("8.6", "8.9", "12.0")
 UNKNOWN_LENGTHS = (2.0, 6.0)
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Tokens per second of all requests together, as ranges, and the range of acceptance lengths behind them."""
+RateRange = Annotated[Sequence[Rate], Keywords(minItems=2, maxItems=2)]
+LengthRange = Annotated[Sequence[AcceptanceLength], Keywords(minItems=2, maxItems=2)]
 
-    concurrency: int
-    plain: tuple[float, float]
-    dflash: tuple[float, float] | None
-    acceptance: tuple[float, float] | None
+
+@dataclass(frozen=True)
+class Speed(Documented):
+    """What the speed model expects at one concurrency. A range has two numbers, the lowest and the highest."""
+
+    concurrency: Count
+    """Requests at the same time."""
+    plain: Hidden[tuple[float, float]]
+    dflash: Hidden[tuple[float, float] | None]
+    acceptance: Hidden[tuple[float, float] | None]
 
     def of_copies(self, count: int) -> Speed:
         """The figures of this many copies of the engine, which share the requests out evenly."""
@@ -73,14 +81,23 @@ class Speed:
         dflash = self.dflash and (self.dflash[0] * count, self.dflash[1] * count)
         return Speed(self.concurrency * count, plain, dflash, self.acceptance)
 
-    def row(self) -> dict[str, object]:
-        """The figures for `--json`."""
-        return {
-            "concurrency": self.concurrency,
-            "plain_tokens_per_s": [round(value, 1) for value in self.plain],
-            "dflash_tokens_per_s": self.dflash and [round(value, 1) for value in self.dflash],
-            "acceptance_length": self.acceptance and [round(value, 2) for value in self.acceptance],
-        }
+    @property
+    @shown
+    def plain_tokens_per_s(self) -> RateRange:
+        """Tokens per second of all requests together, without speculative decoding."""
+        return [round(value, 1) for value in self.plain]
+
+    @property
+    @shown
+    def dflash_tokens_per_s(self) -> RateRange | None:
+        """Tokens per second of all requests together, with the drafter; null without a drafter."""
+        return self.dflash and [round(value, 1) for value in self.dflash]
+
+    @property
+    @shown
+    def acceptance_length(self) -> LengthRange | None:
+        """Acceptance length behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
+        return self.acceptance and [round(value, 2) for value in self.acceptance]
 
 
 def predict(

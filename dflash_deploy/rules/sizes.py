@@ -133,7 +133,7 @@ def memory_overcommitted(plan: Plan, facts: HostFacts) -> Finding | None:
 def _system_keeps_little(plan: Plan) -> Finding | None:
     """A share of unified memory that leaves the system less than its part."""
     field, kept = Settings.gpu_memory_utilization, plan.profile.hardware.system_gib
-    left = None if plan.memory is None else plan.memory.system
+    left = None if plan.memory is None else plan.memory.system_bytes
     if left is None or plan.settings.gpu_memory_utilization is None or left >= kept * GIB:
         return None
     return Finding(
@@ -151,14 +151,14 @@ def _system_keeps_little(plan: Plan) -> Finding | None:
 def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     """Weights, activations and graphs leave no cache, or one that holds not even a short sequence."""
     fit = plan.memory
-    if fit is None or fit.short_sequences >= 1:
+    if fit is None or fit.conversations >= 1:
         return None
-    needed = (fit.target + fit.drafter + fit.reserve) / GIB
-    of = "of memory" if plan.engine.cpu else "of each GPU"
+    needed = (fit.target_bytes + fit.drafter_bytes + fit.reserve_bytes) / GIB
+    budget, of = fit.budget_bytes / GIB, "of memory" if plan.engine.cpu else "of each GPU"
     return Finding(
         id="weights-do-not-fit",
         severity="error",
-        message=f"{plan.pair.name}: weights, activations and graphs take {needed:.1f} of {fit.budget / GIB:.1f} GiB "
+        message=f"{plan.pair.name}: weights, activations and graphs take {needed:.1f} of {budget:.1f} GiB "
         f"{of}, and the rest is too small for one sequence of {LEAST_CONTEXT} tokens",
         why="the engine would download, load and end with an out-of-memory error",
         fix="choose a smaller quantization of the model: `dflash-deploy models list` shows which fit",
@@ -169,14 +169,14 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
 def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     """A cache too small for a sequence of the full length, or for all where the engine takes it at its start."""
     fit = plan.memory
-    if fit is None or fit.short_sequences < 1 or fit.fits:
+    if fit is None or fit.conversations < 1 or fit.fits:
         return None
     length, draft_tokens = Settings.max_model_len, Settings.dflash_num_spec_tokens
     of = f"each of {fit.needed} sequences" if fit.needed > 1 else "one sequence"
     message = f"the cache holds about {fit.longest} tokens of {of}, and {length} asks for more"
-    kept, lacking = int(plan.profile.hardware.system_gib * GIB), fit.needed * fit.sequence - fit.cache
+    kept, lacking = int(plan.profile.hardware.system_gib * GIB), fit.needed * fit.sequence - fit.cache_bytes
     # with a larger share it may fit, but not in the part of the system
-    refused = fit.system is not None and fit.system - lacking < kept
+    refused = fit.system_bytes is not None and fit.system_bytes - lacking < kept
     if refused:
         message += f": it needs {lacking / GIB:.1f} GiB more, and the system keeps {kept / GIB:.0f} GiB"
     return Finding(
@@ -206,9 +206,9 @@ def _smaller_cache(plan: Plan) -> str:
 def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:
     """More sequences than the cache holds: a hybrid target keeps a state for every draft position of each."""
     fit, sequences = plan.memory, plan.settings.max_num_seqs
-    if fit is None or sequences is None or fit.short_sequences < 1 or fit.short_sequences >= sequences:
+    if fit is None or sequences is None or fit.conversations < 1 or fit.conversations >= sequences:
         return None
-    field, room = Settings.max_num_seqs, int(fit.short_sequences)
+    field, room = Settings.max_num_seqs, int(fit.conversations)
     return Finding(
         id="streams-wait-for-memory",
         severity="warning",

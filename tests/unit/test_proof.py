@@ -121,7 +121,7 @@ def test_figures_of_a_log_are_beside_those_of_plan() -> None:
     sizes = "GPU KV cache size: 270,778 tokens\nGPU KV cache size: 270,000 tokens"
     log = f"Model loading took 28.1 GiB memory and 3 s\n{sizes}"
     plan = plan_deployment(MACHINES["h100"], Choice(profile="h100", model="qwen3.5-27b-fp8"), CATALOG)
-    planned = {"memory": {"cache_tokens": 270778}, "speed": {"expected": [speed.row() for speed in plan.speed]}}
+    planned = {"memory": {"cache_tokens": 270778}, "speed": {"expected": [speed.document() for speed in plan.speed]}}
     found = beside_plan(figures_in_log(log), planned)
     assert (found["load-gib"], found["cache-tokens"], found["planned-cache-tokens"]) == (28.1, 270000, 270778)
     assert found["planned-dflash-1-low"] < found["planned-dflash-1-high"]

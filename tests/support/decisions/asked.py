@@ -96,7 +96,7 @@ def rooms() -> Iterator[tuple[Plan, float, float]]:
     """Sequences of the full length that fit, by the plan and as vLLM divides the same bytes, where both are known."""
     for plan, decision in asked():
         if plan.memory is not None and decision.sizes:
-            blocks = plan.memory.cache // decision.sizes["block_bytes"]
+            blocks = plan.memory.cache_bytes // decision.sizes["block_bytes"]
             yield plan, plan.memory.sequences, blocks / decision.sizes["blocks_per_sequence"]
 
 

