@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -122,8 +123,7 @@ def _initialised(chosen: Path | None, choice: Choice, from_: str | None, *, forc
     plan = created.plan
     shown = (*(taken_over(theirs) if theirs else ()), *_created(created, choice, here=chosen is not None))
     findings = (*plan.errors, *(finding for finding in plan.findings if finding not in plan.errors))
-    data = created.document() | {"recipe": theirs}
-    return Report(data, shown, findings, findings_first=bool(plan.errors))
+    return Report(replace(created, recipe=theirs), shown, findings, findings_first=bool(plan.errors))
 
 
 def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
@@ -133,9 +133,9 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
     yield f"profile  {plan.profile.name}: {plan.profile.title} ({evidence_of(plan)})"
     yield from model_lines(plan)
     yield f"engine   {plan.engine.title}, {plan.runtime}"
-    for check in created.lacks:
-        yield f"missing  {check.saw}"
-        yield f"         {check.fix}"
+    for saw, fix in created.lacks:
+        yield f"missing  {saw}"
+        yield f"         {fix}"
     yield from (*_copies(plan), *_faster(choice, plan), *_written(created))
     if not here:
         change = f"cd {shlex.quote(str(deployment.directory))}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ from dflash_deploy.cli.shown import Report
 from dflash_deploy.errors import FilesMissing
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations.pull import Pulled
+    from dflash_deploy.operations.pull import Moved, Pulled, Wrong
 
 _NOTHING = Report({"models": []}, ("both models come with dflash-deploy: nothing to fetch",))
 
@@ -53,15 +52,16 @@ def _shown(done: Pulled) -> tuple[str, ...]:
     return (*lines, f"locked   {done.lock_file}", "next     dflash-deploy up")
 
 
-def _moved(moved: Mapping[str, tuple[str, ...]]) -> Report:
-    shown = [f"moved    {repo}: {', '.join(paths) or 'only other files'}" for repo, paths in moved.items()]
+def _moved(found: Moved) -> Report:
+    shown = [f"moved    {repo}: {', '.join(paths) or 'only other files'}" for repo, paths in found.moved.items()]
     hint = "`dflash-deploy pull --update` moves to it; dflash.lock.last keeps the present commits"
-    return Report({"moved": moved}, (*shown, hint) if moved else ("dflash.lock has the newest commits",))
+    return Report(found, (*shown, hint) if found.moved else ("dflash.lock has the newest commits",))
 
 
-def _checked(wrong: dict[str, str]) -> Report:
+def _checked(found: Wrong) -> Report:
+    wrong = found.wrong
     if not wrong:
-        return Report({"wrong": {}}, ("all files are present and match dflash.lock",))
+        return Report(found, ("all files are present and match dflash.lock",))
     count = "1 file differs" if len(wrong) == 1 else f"{len(wrong)} files differ"
     failure = FilesMissing(f"{count} from dflash.lock", hint="`dflash-deploy pull` fetches what differs")
-    return Report({"wrong": wrong}, tuple(f"wrong    {path} {why}" for path, why in wrong.items()), failure=failure)
+    return Report(found, tuple(f"wrong    {path} {why}" for path, why in wrong.items()), failure=failure)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -27,6 +27,7 @@ from dflash_deploy.document import Documented, Hidden, Seconds, shown
 from dflash_deploy.errors import BadInput, DeployError, PreflightRefused, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
+from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.memory import MemoryFit
@@ -37,7 +38,6 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.load import Catalog
-    from dflash_deploy.doctor.check import Check
 
 
 DEFAULTS = Choice()  # leaves every decision to the plan
@@ -207,25 +207,27 @@ def chosen(directory: Path, choice: Choice) -> Plan:
 
 
 @dataclass(frozen=True)
-class Created:
-    """A new deployment: `.env` with a fresh key, and compose.yaml."""
+class Created(Documented):
+    """The deployment that `init` wrote."""
 
-    deployment: Deployment
-    plan: Plan
-    replaced: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    directory: Path
+    """The deployment directory."""
+    profile: str
+    """Name of the hardware profile."""
+    pair: str
+    """Name of the model: a target with its drafter."""
+    engine: str
+    """Name of the engine release."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    recipe: ForeignPlan | None
+    """What became of each item of the recipe of `--from`; null without it."""
+    deployment: Hidden[Deployment]
+    plan: Hidden[Plan]
+    replaced: Hidden[Mapping[str, tuple[str, str]]]
     """Settings of an earlier `.env` that have another value now, each with both values; no secret is in it."""
-    lacks: tuple[Check, ...] = ()
-    """The checks of Docker or of the installed engine that fail, if the profile is for this machine."""
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `init --json`."""
-        return {
-            "directory": str(self.deployment.directory),
-            "profile": self.plan.profile.name,
-            "pair": self.plan.pair.name,
-            "engine": self.plan.engine.name,
-            "runtime": self.plan.runtime,
-        }
+    lacks: Hidden[tuple[tuple[str, str], ...]]
+    """What Docker or the installed engine lacks, each with its remedy, if the profile is for this machine."""
 
 
 def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = False) -> Created:
@@ -267,10 +269,21 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
         raise BadInput(said, hint="choose another directory with --dir") from None
     written = Deployment(directory).values
     replaced = {name: (old, new) for name, old in before.items() if (new := written.get(name, "")) != old}
-    return Created(deployment, made, replaced, _lacks(made, facts))
+    return Created(
+        deployment.directory,
+        made.profile.name,
+        made.pair.name,
+        made.engine.name,
+        made.runtime,
+        recipe=None,
+        deployment=deployment,
+        plan=made,
+        replaced=replaced,
+        lacks=_lacks(made, facts),
+    )
 
 
-def _lacks(made: Plan, facts: HostFacts) -> tuple[Check, ...]:
+def _lacks(made: Plan, facts: HostFacts) -> tuple[tuple[str, str], ...]:
     """What `up` would refuse here; nothing of a plan for another machine."""
     if not fits(made.profile, facts):
         return ()
@@ -278,7 +291,7 @@ def _lacks(made: Plan, facts: HostFacts) -> tuple[Check, ...]:
     from dflash_deploy.doctor.check import DoctorContext  # noqa: PLC0415
     from dflash_deploy.doctor.container import runs_it  # noqa: PLC0415
 
-    return tuple(check for check in runs_it(DoctorContext(facts), made) if check.status == "no")
+    return tuple((check.saw, check.fix) for check in runs_it(DoctorContext(facts), made) if check.status == "no")
 
 
 def _with_models(choice: Choice) -> Choice:

@@ -135,7 +135,23 @@ def _refuse_network(asked: bool, option: str) -> None:
         raise BadInput(f"{option} needs the network, but HF_HUB_OFFLINE is set", hint="unset HF_HUB_OFFLINE")
 
 
-def check_files(directory: Path, *, thorough: bool = False) -> dict[str, str] | None:
+@dataclass(frozen=True)
+class Wrong(Documented):
+    """What `--offline` and `--verify` found."""
+
+    wrong: Mapping[str, str]
+    """Each file that differs from dflash.lock, with the problem; empty if all match."""
+
+
+@dataclass(frozen=True)
+class Moved(Documented):
+    """What `--check` found."""
+
+    moved: Mapping[str, tuple[str, ...]]
+    """Each repository with a newer commit, with the locked files that it changes; empty if there is none."""
+
+
+def check_files(directory: Path, *, thorough: bool = False) -> Wrong | None:
     """Check that every file of dflash.lock is on this machine, without the network.
 
     `thorough` reads every file again. Returns the files that differ from the lock, each with the problem; `None` if
@@ -148,10 +164,10 @@ def check_files(directory: Path, *, thorough: bool = False) -> dict[str, str] | 
     wrong = wrong_files(wanted, lock) if thorough and lock is not None else {}
     if not wrong:
         require_all(wanted, lock)
-    return wrong
+    return Wrong(wrong)
 
 
-def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
+def check_hub(directory: Path) -> Moved | None:
     """Repositories with a newer commit than dflash.lock has, each with the files that changed.
 
     `None` if both models come with dflash-deploy. Raises DownloadFailed.
@@ -163,7 +179,7 @@ def check_hub(directory: Path) -> Mapping[str, tuple[str, ...]] | None:
     lock = _lock(deployment)
     if lock is None:
         raise FilesMissing("dflash.lock does not exist yet", hint="run `dflash-deploy pull` first")
-    return newer_commits(wanted, lock, hub_of(deployment))
+    return Moved(newer_commits(wanted, lock, hub_of(deployment)))
 
 
 def _wanted(directory: Path) -> tuple[Deployment, tuple[RequestedModel, ...]]:

@@ -1,4 +1,4 @@
-"""The `data` of `plan`, `init`, `pull` and `models show`."""
+"""The `data` of `pull` and `models show`."""
 
 from __future__ import annotations
 
@@ -8,26 +8,7 @@ from pydantic import ConfigDict, Field
 from typing_extensions import TypedDict
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
-from dflash_deploy.operations.foreign import ForeignPlan
-from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.schemas.common import DocumentedDict
-
-
-class InitData(DocumentedDict):
-    """The deployment that `init` wrote."""
-
-    directory: str
-    """The deployment directory."""
-    profile: str
-    """Name of the hardware profile."""
-    pair: str
-    """Name of the model: a target with its drafter."""
-    engine: str
-    """Name of the engine release."""
-    runtime: RuntimeName
-    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-    recipe: ForeignPlan | None
-    """What became of each item of the recipe of `--from`; null without it."""
 
 
 class ModelProfileData(DocumentedDict):
@@ -62,20 +43,6 @@ class ModelsShowData(Target):
     profiles: Annotated[
         list[ModelProfileData], Field(description="all hardware profiles, and whether they can serve it")
     ]
-
-
-class PullWrongData(DocumentedDict):
-    """What `--offline` and `--verify` found."""
-
-    wrong: dict[str, str]
-    """Each file that differs from dflash.lock, with the problem; empty if all match."""
-
-
-class PullMovedData(DocumentedDict):
-    """What `--check` found."""
-
-    moved: dict[str, list[str]]
-    """Each repository with a newer commit, with the locked files that it changes; empty if there is none."""
 
 
 class PullToData(DocumentedDict):

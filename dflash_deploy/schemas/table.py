@@ -16,7 +16,7 @@ from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.explain import ExplainedLog
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.key_file import KeyFile
-from dflash_deploy.operations.plan import Planned, Rendered
+from dflash_deploy.operations.plan import Created, Planned, Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.operations.tune import Tuned, TunePlan
@@ -30,14 +30,14 @@ PROGRESS = "progress"  # the name of the schema of a line of `--json-stream` bef
 
 # Every command of the core with `--json`, by its full name.
 CORE: Mapping[str, CommandData] = {
-    "init": CommandData((planning.InitData,), (ForeignPlan,)),
+    "init": CommandData((Created,), (ForeignPlan,)),
     "plan": CommandData((Planned,)),
     "doctor": CommandData((Examined, IssueReport)),
     "pull": CommandData(
         (
             pull.Pulled,
-            planning.PullWrongData,
-            planning.PullMovedData,
+            pull.Wrong,
+            pull.Moved,
             planning.PullToData,
             planning.PullFromData,
         )
