@@ -50,14 +50,14 @@ def status(
         if since is not None or every is not None:
             raise BadInput("--url asks another endpoint", hint="leave out --since and --watch")
         asked = status_url(url, key_in(key_file), model=model)
-        return Report(asked.document(), tuple(_answers(asked)))
+        return Report(asked, tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
     if since is not None:
         if every is not None:
             raise BadInput("--since shows the past of the deployment", hint="leave out --watch")
         past = history(directory, seconds_of("--since", since, most=LONGEST_PAST))
-        return Report(past.document(), tuple(_past(past)))
+        return Report(past, tuple(_past(past)))
     if every is None:
         found = run_status(directory)
         return Report(found.document(), tuple(_shown(found, option_of(directory))))
@@ -94,9 +94,9 @@ def _past(past: History) -> Iterator[str]:
 
 def _answers(found: EndpointStatus) -> Iterator[str]:
     """What an endpoint without a deployment says."""
-    length = found.answered.acceptance_length
+    length = found.acceptance_length
     lines = (
-        *_of_answer(found.answered),
+        *_of_answer(found),
         ("endpoint", found.endpoint),
         ("model", found.model),
         ("drafts", None if length is None else f"acceptance length {length:.2f} since the start"),
@@ -124,7 +124,7 @@ def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
     yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
 
 
-def _of_answer(answered: Answered, there: str = "") -> Iterator[tuple[str, str | None]]:
+def _of_answer(answered: Answered | EndpointStatus, there: str = "") -> Iterator[tuple[str, str | None]]:
     took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
     sleeps = ": the engine has ended, and the next request starts it" if answered.state == "asleep" else ""
     start = f": no engine runs; `dflash-deploy up{there}` starts it" if answered.state == "absent" else ""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
@@ -21,7 +21,7 @@ from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.journal import Happened, events
 from dflash_deploy.diagnosis.diagnose import ProcessEnd
-from dflash_deploy.document import Documented, Keywords
+from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Keywords, Seconds
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
@@ -215,17 +215,24 @@ def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class EndpointStatus:
-    """What an endpoint without a deployment says. `model` is empty if it does not list one."""
+class EndpointStatus(Documented):
+    """What an endpoint without a deployment says (`--url`)."""
 
     endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`."""
     model: str
-    answered: Answered
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `status --url --json`."""
-        asked = {name: value for name, value in asdict(self.answered).items() if value is not None}
-        return {"endpoint": self.endpoint, "model": self.model, **asked}
+    """Name of the model in requests; empty if the endpoint does not list one."""
+    state: Literal["starting", "ready", "unresponsive"]
+    """`ready`: it has just answered. `starting`: it says that weights load."""
+    cause: Hidden[None] = None
+    do: str | None = None
+    """What to do about it."""
+    problem: str | None = None
+    """How the request failed, if the state is `unresponsive`."""
+    seconds: Seconds | None = None
+    """Seconds of one answer, if the state is `ready`."""
+    acceptance_length: AcceptanceLength | None = None
+    """Acceptance length of all requests since the engine started, in tokens per step; missing if unknown."""
 
 
 def status_url(url: str, key: Secret, *, model: str = "") -> EndpointStatus:
@@ -237,15 +244,15 @@ def status_url(url: str, key: Secret, *, model: str = "") -> EndpointStatus:
     with Endpoint(place, key, model, proxies=True, timeout=PROBE_TIMEOUT) as endpoint:
         try:
             if endpoint.status_without_key("GET", LIVENESS) == HTTPStatus.SERVICE_UNAVAILABLE:
-                return EndpointStatus(f"{place}/v1", model, Answered("starting"))
+                return EndpointStatus(f"{place}/v1", model, "starting")
             endpoint.model = model or next(iter(endpoint.models()), "")
             answer = endpoint.chat(Questions().text.ask, max_tokens=8)
         except EndpointError as problem:
             said = redact(str(problem))
-            return EndpointStatus(f"{place}/v1", endpoint.model, Answered("unresponsive", do=CHECK_URL, problem=said))
-        length = _acceptance(endpoint)
-        ready = Answered("ready", seconds=round(answer.seconds, 2), acceptance_length=length and round(length, 2))
-        return EndpointStatus(f"{place}/v1", endpoint.model, ready)
+            return EndpointStatus(f"{place}/v1", endpoint.model, "unresponsive", do=CHECK_URL, problem=said)
+        took, length = round(answer.seconds, 2), _acceptance(endpoint)
+        acceptance = length and round(length, 2)
+        return EndpointStatus(f"{place}/v1", endpoint.model, "ready", seconds=took, acceptance_length=acceptance)
 
 
 def _acceptance(endpoint: Endpoint) -> float | None:

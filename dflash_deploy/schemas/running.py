@@ -73,22 +73,3 @@ class StatusData(DocumentedDict):
     """The published door: Caddy; missing without a domain."""
     costs: NotRequired[str | None]
     """Ids of known problems that cost speed, with commas between; null if none. Only in the state `ready`."""
-
-
-class StatusUrlData(DocumentedDict):
-    """What an endpoint without a deployment says (`--url`)."""
-
-    endpoint: str
-    """Base URL for OpenAI clients; it ends with `/v1`."""
-    model: str
-    """Name of the model in requests; empty if the endpoint does not list one."""
-    state: Literal["starting", "ready", "unresponsive"]
-    """`ready`: it has just answered. `starting`: it says that weights load."""
-    problem: NotRequired[str]
-    """How the request failed, if the state is `unresponsive`."""
-    do: NotRequired[str]
-    """What to do about it."""
-    seconds: NotRequired[Seconds]
-    """Seconds of one answer, if the state is `ready`."""
-    acceptance_length: NotRequired[AcceptanceLength]
-    """Acceptance length of all requests since the engine started, in tokens per step; missing if unknown."""

@@ -51,7 +51,7 @@ CORE: Mapping[str, CommandData] = {
     "tune": CommandData((Tuned, TunePlan)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
-    "status": CommandData((running.StatusData, status.History, running.StatusUrlData)),
+    "status": CommandData((running.StatusData, status.History, status.EndpointStatus)),
     "explain": CommandData((ExplainedLog, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),

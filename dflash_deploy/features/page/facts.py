@@ -12,7 +12,7 @@ from dflash_deploy.intake.documents import BenchRow, BenchRun
 from dflash_deploy.operations.addresses import key_in
 from dflash_deploy.operations.connect import Connections, connect, connect_url
 from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
-from dflash_deploy.operations.status import Answered, gib, status, status_url
+from dflash_deploy.operations.status import Answered, EndpointStatus, gib, status, status_url
 from dflash_deploy.redact import Redact
 from dflash_deploy.startup.progress import usual_seconds
 
@@ -51,7 +51,7 @@ class PageSource:
     def _of_url(self) -> list[Row]:
         assert self.url is not None  # noqa: S101 - the caller asked
         found = status_url(self.url, key_in(self.key_file), model=self.model)
-        return [("endpoint", found.endpoint), *_answered(found.answered)]
+        return [("endpoint", found.endpoint), *_answered(found)]
 
     def clients(self) -> Connections:
         """How clients reach the endpoint. Raises DeployError if that cannot be read."""
@@ -85,7 +85,7 @@ def _of_deployment(directory: Path) -> list[Row]:
     ]
 
 
-def _answered(answered: Answered) -> Iterator[Row]:
+def _answered(answered: Answered | EndpointStatus) -> Iterator[Row]:
     yield "state", answered.state
     yield "one answer", "" if answered.seconds is None else f"{answered.seconds:.2f} s"
     yield "acceptance length", "" if answered.acceptance_length is None else f"{answered.acceptance_length:.2f}"
