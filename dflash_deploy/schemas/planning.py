@@ -1,11 +1,10 @@
-"""The `data` of `pull` and `models show`."""
+"""The `data` of `models show`."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
-from typing_extensions import TypedDict
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
 from dflash_deploy.schemas.common import DocumentedDict
@@ -43,16 +42,3 @@ class ModelsShowData(Target):
     profiles: Annotated[
         list[ModelProfileData], Field(description="all hardware profiles, and whether they can serve it")
     ]
-
-
-class PullToData(DocumentedDict):
-    """What `--to` copied."""
-
-    to: str
-    """Directory that has the weights and dflash.lock now."""
-
-
-PullFromData = TypedDict(
-    "PullFromData", {"from": Annotated[str, Field(description="Directory that the weights and dflash.lock came from.")]}
-)
-PullFromData.__doc__ = "What `--from` copied."

@@ -33,15 +33,7 @@ CORE: Mapping[str, CommandData] = {
     "init": CommandData((Created,), (ForeignPlan,)),
     "plan": CommandData((Planned,)),
     "doctor": CommandData((Examined, IssueReport)),
-    "pull": CommandData(
-        (
-            pull.Pulled,
-            pull.Wrong,
-            pull.Moved,
-            planning.PullToData,
-            planning.PullFromData,
-        )
-    ),
+    "pull": CommandData((pull.Pulled, pull.Wrong, pull.Moved)),
     "render": CommandData((Rendered,)),
     "up": CommandData((Running, Worker), (Unready,), streams=True),
     "restart": CommandData((Restarted,), streams=True),
