@@ -152,7 +152,7 @@ def document(
 
 
 @dataclass(frozen=True)
-class Failure(Documented):
+class CommandFailure(Documented):
     """Why the command failed."""
 
     code: FailureCode
@@ -167,7 +167,7 @@ class Failure(Documented):
 
 def _error(failure: DeployError) -> dict[str, object]:
     report = failure.report if isinstance(failure, Defect) else None
-    return Failure(int(failure.exit_code), failure.message, failure.hint, report).document()
+    return CommandFailure(int(failure.exit_code), failure.message, failure.hint, report).document()
 
 
 def redacted(node: object, redact: Callable[[str], str]) -> Any:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, option_of
-from dflash_deploy.cli.options import DAY, GIB, KeyFile, Served, Url, seconds_of
+from dflash_deploy.cli.options import DAY, KeyFile, Served, Url, seconds_of
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.errors import BadInput, where_explained
 
 if TYPE_CHECKING:
-    from dflash_deploy.operations.status import Answered, EndpointStatus, History, Status
+    from dflash_deploy.operations.status import EndpointStatus, History, Status
     from dflash_deploy.startup.watch import Window
 
 LONGEST_PAST = 366 * DAY  # seconds
@@ -60,7 +60,7 @@ def status(
         return Report(past, tuple(_past(past)))
     if every is None:
         found = run_status(directory)
-        return Report(found.document(), tuple(_shown(found, option_of(directory))))
+        return Report(found, tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
     with watch(directory) as watched:
@@ -108,23 +108,18 @@ def _shown(found: Status, there: str) -> Iterator[str]:
     """A line for each thing that is known, the state and its cause first."""
     lines = [*_state(found, there), *_figures(found)]
     if found.door is not None:
-        lines.append(("door", ", ".join(filter(None, (found.door.phase, found.door.identity)))))
+        lines.append(("door", ", ".join(filter(None, (found.door.state, found.door.process)))))
     yield from (f"{name:9} {text}" for name, text in lines if text)
 
 
 def _state(found: Status, there: str) -> Iterator[tuple[str, str | None]]:
-    answered, ending = found.answered, found.ending
-    yield from _of_answer(answered, there)
-    if ending is not None:
-        yield "cause", ending.cause
-        yield "fix", ending.do
-        yield "failure", where_explained(ending.failure)
-    if answered.rank is not None:
-        yield "rank", f"{answered.rank} of several machines"
-    yield "settings", found.restored and f"the last good ones, not those of .env, since {found.restored}"
+    yield from _of_answer(found, there)
+    yield "failure", found.failure and where_explained(found.failure)
+    yield "rank", None if found.rank is None else f"{found.rank} of several machines"
+    yield "settings", found.instead
 
 
-def _of_answer(answered: Answered | EndpointStatus, there: str = "") -> Iterator[tuple[str, str | None]]:
+def _of_answer(answered: Status | EndpointStatus, there: str = "") -> Iterator[tuple[str, str | None]]:
     took = f", one generation in {answered.seconds:.2f} s" if answered.seconds is not None else ""
     sleeps = ": the engine has ended, and the next request starts it" if answered.state == "asleep" else ""
     start = f": no engine runs; `dflash-deploy up{there}` starts it" if answered.state == "absent" else ""
@@ -134,14 +129,14 @@ def _of_answer(answered: Answered | EndpointStatus, there: str = "") -> Iterator
 
 
 def _figures(found: Status) -> Iterator[tuple[str, str | None]]:
-    engine, length = found.engine, found.answered.acceptance_length
-    process = f"{engine.identity}, " if engine.identity else ""
+    length = found.acceptance_length
+    process = f"{found.engine}, " if found.engine else ""
     yield "endpoint", found.endpoint
     yield "model", found.model
     yield "engine", f"{process}runtime {found.runtime}"
-    yield "ended", None if engine.exit_code is None else f"with exit code {engine.exit_code}"
-    yield "restarts", str(engine.restarts or "")
+    yield "ended", None if found.exit_code is None else f"with exit code {found.exit_code}"
+    yield "restarts", str(found.restarts or "")
     yield "drafts", None if length is None else f"acceptance length {length:.2f} since the start"
-    yield "memory", None if found.memory is None else f"{found.memory / GIB:.1f} GiB"
-    yield "GPU", found.gpu_memory and f"{found.gpu_memory} GiB used"
-    yield "costs", where_explained(*found.costs) if found.costs else None
+    yield "memory", None if found.memory_gib is None else f"{found.memory_gib} GiB"
+    yield "GPU", found.gpu_memory_gib and f"{found.gpu_memory_gib} GiB used"
+    yield "costs", where_explained(*found.costs.split(", ")) if found.costs else None

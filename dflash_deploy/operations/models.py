@@ -83,6 +83,18 @@ def _place(weights: Weights) -> str:
 
 
 @dataclass(frozen=True)
+class ModelProfile(Documented):
+    """Whether one kind of hardware can serve a model."""
+
+    name: str
+    """Name of the hardware profile."""
+    compatible: bool
+    """Whether the profile can serve the model."""
+    why_not: str
+    """Why it cannot; empty if it can."""
+
+
+@dataclass(frozen=True)
 class ModelDetails:
     """One target with its drafter, and whether it can be served on each profile's own hardware."""
 
@@ -96,8 +108,7 @@ class ModelDetails:
             "drafter": pair.drafter.model_dump(mode="json"),
             "family": pair.family.model_dump(mode="json", exclude={"targets", "drafter"}),
             "profiles": [
-                {"name": candidate.profile.name, "compatible": not candidate.why_not, "why_not": candidate.why_not}
-                for candidate in self.candidates
+                ModelProfile(one.profile.name, not one.why_not, one.why_not).document() for one in self.candidates
             ],
         }
 

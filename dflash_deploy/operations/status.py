@@ -9,36 +9,33 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.journal import Happened, events
-from dflash_deploy.diagnosis.diagnose import ProcessEnd
-from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Keywords, Seconds
+from dflash_deploy.diagnosis.diagnose import Diagnosis, ProcessEnd
+from dflash_deploy.document import AcceptanceLength, Count, Documented, Hidden, Keywords, Seconds
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_as_running, plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
-from dflash_deploy.runtime.protocol import EngineState, Runtime
+from dflash_deploy.runtime.protocol import EngineState, Phase, Runtime
 from dflash_deploy.runtime.select import door_of, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for
 from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.start import KEY_OR_MODEL_ERRORS
 from dflash_deploy.startup.watch import Reading, Watch, Window
-
-if TYPE_CHECKING:
-    from dflash_deploy.plan.result import Plan
-
 
 PROBE_TIMEOUT = 30.0  # seconds for one generation; an engine that hangs answers /health and nothing else
 STOPPED = frozenset({0, 143, -15})  # exit codes of an engine that was asked to stop: its own, and those of SIGTERM
@@ -47,16 +44,25 @@ _RESTART = "`dflash-deploy restart` ends it and starts it again"
 _OTHER = "the running engine has another key or another name than .env: `dflash-deploy restart` gives it those of .env"
 
 
+State = Literal[
+    "absent",
+    "exited",
+    "restarting",
+    "paused",
+    "cut off",
+    "running",
+    "starting",
+    "asleep",
+    "ready",
+    "unresponsive",
+]
+
+
 @dataclass(frozen=True)
 class Answered:
-    """The result of asking: `state` in one word, and what belongs to it; `None` if it is unknown or does not apply.
+    """The result of asking: fields of `Status` with the same names."""
 
-    `state` is absent, exited, restarting, paused, cut off, running, starting, asleep, ready or unresponsive. `seconds`
-    are those of one generation, `acceptance_length` is that of all requests since the engine started. `rank` is set if
-    the engine computes for another machine.
-    """
-
-    state: str
+    state: State
     cause: str | None = None
     do: str | None = None
     rank: int | None = None
@@ -66,65 +72,58 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Ending:
-    """Why an engine ended: the id of a known failure, its cause, and the fix."""
+class DoorStatus(Documented):
+    """The container in front of the engine."""
 
-    failure: str
-    cause: str
-    do: str
+    state: Phase
+    """State of its container."""
+    process: str | None
+    """The container; null if there is none."""
 
 
-@dataclass(frozen=True)
-class Status:
-    """What is true of a deployment now. Memory is in bytes.
-
-    `gpus` has used and total memory of each GPU, by all processes. `restored` says since when the last good settings
-    run in place of those of `.env`. `costs` are ids of known problems of an engine that answers, from its log.
-    `endpoint` is empty if another machine answers requests.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Status(Documented):
+    """What is true of the deployment now. A property that does not apply to the state is missing or null."""
 
     endpoint: str
+    """Base URL for OpenAI clients; it ends with `/v1`. Empty if the engine computes for rank 0 on another machine."""
     model: str
-    runtime: str
-    engine: EngineState
-    answered: Answered
-    memory: int | None
-    gpus: tuple[tuple[int, int], ...]
-    ending: Ending | None
-    restored: str
-    costs: tuple[str, ...] | None
-    door: EngineState | None = None
-
-    @property
-    def gpu_memory(self) -> str | None:
-        """Used and total memory of each GPU in GiB; `None` without a GPU that has memory of its own."""
-        return ", ".join(f"{gib(used)} of {gib(total)}" for used, total in self.gpus) or None
-
-    def document(self) -> dict[str, object]:
-        """The `data` of `status --json`."""
-        asked = {name: value for name, value in asdict(self.answered).items() if value is not None}
-        if self.answered.state == "ready":
-            asked.setdefault("acceptance_length", None)
-        data: dict[str, object] = {
-            "endpoint": self.endpoint,
-            "model": self.model,
-            **asked,
-            "runtime": self.runtime,
-            "engine": self.engine.identity or None,
-            "exit_code": self.engine.exit_code,
-            "restarts": self.engine.restarts,
-            "memory_gib": None if self.memory is None else gib(self.memory),
-            "gpu_memory_gib": self.gpu_memory,
-        }
-        if self.ending is not None:
-            data |= asdict(self.ending)
-        if self.restored:
-            data["instead"] = f"the settings that worked last, not those of .env, since {self.restored}"
-        if self.door is not None:
-            data["door"] = {"state": self.door.phase, "process": self.door.identity or None}
-        if self.costs is not None:
-            data["costs"] = ", ".join(self.costs) or None
-        return data
+    """Name of the model in requests."""
+    state: State
+    """State of the engine. `ready`: it has just answered. `asleep`: it has ended until the next request. `running`: it
+    computes for rank 0 and answers no requests."""
+    cause: str | None = None
+    """Why it is in this state, if that is known."""
+    do: str | None = None
+    """What to do about it."""
+    rank: Count | None = None
+    """Rank of this machine, if the engine computes for rank 0."""
+    problem: str | None = None
+    """How the request failed, if the state is `unresponsive`."""
+    seconds: Seconds | None = None
+    """Seconds of one answer, if the state is `ready`."""
+    acceptance_length: AcceptanceLength | None = None
+    """Acceptance length of all requests since the engine started, in tokens per step; missing without drafts."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    engine: str | None
+    """The process or container that runs the engine; null if there is none."""
+    exit_code: int | None
+    """Exit code of the engine if it ended; a negative one is the signal that killed it."""
+    restarts: Count
+    """How often the runtime has restarted the engine."""
+    memory_gib: Annotated[float, Keywords(minimum=0)] | None
+    """Memory of the engine in GiB, without that of the GPUs; null if it is unknown."""
+    gpu_memory_gib: str | None
+    """Used and total memory of each GPU in GiB: `20.1 of 24.0`, with commas between; null without such a GPU."""
+    failure: str | None = None
+    """Id of the known failure that ended the engine, as in docs/reference/failures.md."""
+    instead: str | None = None
+    """The engine runs the last working settings, not those of `.env`: this says since when."""
+    door: DoorStatus | None = None
+    """The published door: Caddy; missing without a domain."""
+    costs: str | None = None
+    """Ids of known problems that cost speed, with commas between; missing if none. Only in the state `ready`."""
 
 
 def status(directory: Path) -> Status:
@@ -136,18 +135,24 @@ def status(directory: Path) -> Status:
     engine = runtime.state()
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
+    ending = _ending(plan, runtime, engine, loading=answered.state == "starting")
+    restored, memory = restored_since(deployment) if engine.alive else "", runtime.memory()
+    door_state = door.state() if door else None
+    gpus = ", ".join(f"{gib(used)} of {gib(total)}" for used, total in _gpus())
     return Status(
         endpoint=f"{whole_url(deployment, plan)}/v1" if plan.settings.answers_requests else "",
         model=endpoint.model,
+        **{**vars(answered), **({"cause": ending.cause, "do": ending.do} if ending else {})},
         runtime=plan.runtime,
-        engine=engine,
-        answered=answered,
-        memory=runtime.memory(),
-        gpus=tuple(_gpus()),
-        ending=_ending(plan, runtime, engine, loading=answered.state == "starting"),
-        restored=restored_since(deployment) if engine.alive else "",
-        costs=_costs(plan, runtime) if answered.state == "ready" else None,
-        door=door.state() if door else None,
+        engine=engine.identity or None,
+        exit_code=engine.exit_code,
+        restarts=engine.restarts,
+        memory_gib=None if memory is None else gib(memory),
+        gpu_memory_gib=gpus or None,
+        failure=ending.id if ending else None,
+        instead=f"the settings that worked last, not those of .env, since {restored}" if restored else None,
+        door=DoorStatus(door_state.phase, door_state.identity or None) if door_state else None,
+        costs=", ".join(_costs(plan, runtime)) or None if answered.state == "ready" else None,
     )
 
 
@@ -193,7 +198,7 @@ def _gpus() -> list[tuple[int, int]]:
     return [(memory - free, memory) for memory, free in gpus if memory is not None and free is not None]
 
 
-def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> Ending | None:
+def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool) -> Diagnosis | None:
     """Cause and fix of an engine that has ended or keeps ending, if its log says why; `None` for a requested end.
 
     One that is `loading` after its runtime restarted it has ended too, and its log continues after that end.
@@ -205,8 +210,7 @@ def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool)
     # an engine that was restarted once last week does not keep ending
     restarts = engine.restarts if engine.phase == "restarting" else 0
     end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts, ended=True)
-    known = log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
-    return None if known is None else Ending(known.id, known.cause, known.do)
+    return log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
 
 
 def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:

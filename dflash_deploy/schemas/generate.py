@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DataclassField, DataclassSchema
 
-from dflash_deploy.document import SCHEMA, CommandData, Failure, shown_of
+from dflash_deploy.document import SCHEMA, CommandData, CommandFailure, shown_of
 from dflash_deploy.plan.result import Finding
 from dflash_deploy.schemas.table import DOCUMENTS, PROGRESS
 from dflash_deploy.startup.progress import StartProgress
@@ -123,7 +123,7 @@ def _progress() -> Schema:
 
 def _document(name: str, known: CommandData) -> Schema:
     """The envelope around `data`. A command that succeeded has a result and no error."""
-    types = (*known.done, *known.failed, Finding, Failure)
+    types = (*known.done, *known.failed, Finding, CommandFailure)
     mode: Literal["serialization"] = "serialization"
     adapters = [(type_, mode, TypeAdapter[Any](type_)) for type_ in types]
     found, defs = TypeAdapter.json_schemas(adapters, schema_generator=_Generate)
@@ -144,7 +144,7 @@ def _document(name: str, known: CommandData) -> Schema:
             "description": "What the rules found in the plan; empty for a command that makes no plan.",
         },
         "error": {
-            "anyOf": [refs[Failure], {"type": "null"}],
+            "anyOf": [refs[CommandFailure], {"type": "null"}],
             "description": "Why the command failed; null if it did not.",
         },
     }
@@ -156,6 +156,6 @@ def _document(name: str, known: CommandData) -> Schema:
         "required": list(properties),
         "if": {"properties": {"status": {"const": "ok"}}},
         "then": {"properties": {"data": {"anyOf": done}, "error": {"type": "null"}}},
-        "else": {"properties": {"error": refs[Failure]}},
+        "else": {"properties": {"error": refs[CommandFailure]}},
         "$defs": {"NoData": _NO_DATA, **defs["$defs"]},
     }

@@ -1,4 +1,4 @@
-"""The `data` of `models show`."""
+"""The `data` of `models show`, which is the catalog's own entry."""
 
 from __future__ import annotations
 
@@ -7,18 +7,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from dflash_deploy.catalog.models import Drafter, Family, Target
-from dflash_deploy.schemas.common import DocumentedDict
-
-
-class ModelProfileData(DocumentedDict):
-    """Whether one kind of hardware can serve a model."""
-
-    name: str
-    """Name of the hardware profile."""
-    compatible: bool
-    """Whether the profile can serve the model."""
-    why_not: str
-    """Why it cannot; empty if it can."""
+from dflash_deploy.operations.models import ModelProfile
 
 
 def _without_targets(schema: dict[str, Any]) -> None:
@@ -39,6 +28,4 @@ class ModelsShowData(Target):
 
     drafter: Drafter
     family: FamilyData
-    profiles: Annotated[
-        list[ModelProfileData], Field(description="all hardware profiles, and whether they can serve it")
-    ]
+    profiles: Annotated[list[ModelProfile], Field(description="all hardware profiles, and whether they can serve it")]

@@ -23,7 +23,7 @@ from dflash_deploy.operations.tune import Tuned, TunePlan
 from dflash_deploy.operations.up import Restarted, RolledBackTo, Running, Unready, Worker
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
-from dflash_deploy.schemas import planning, running
+from dflash_deploy.schemas import planning
 
 PROGRESS = "progress"  # the name of the schema of a line of `--json-stream` before the last one
 
@@ -43,7 +43,7 @@ CORE: Mapping[str, CommandData] = {
     "tune": CommandData((Tuned, TunePlan)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
-    "status": CommandData((running.StatusData, status.History, status.EndpointStatus)),
+    "status": CommandData((status.Status, status.History, status.EndpointStatus)),
     "explain": CommandData((ExplainedLog, ForeignPlan)),
     "down": CommandData((Stopped,)),
     "set": CommandData((SettingsChanged, SettingRows)),

@@ -11,7 +11,8 @@ import pytest
 
 from dflash_deploy.assets import asset
 from dflash_deploy.errors import DeployError, ExitCode
-from dflash_deploy.operations.ask_engine import QUESTION, Asked, Heard, ask_engine
+from dflash_deploy.operations.ask_engine import QUESTION, Heard, ask_engine
+from dflash_deploy.operations.plan import Asked
 from tests.support.box import Box
 from tests.support.cli import HANGS, edit_env
 from tests.support.hub import Generated, Hub

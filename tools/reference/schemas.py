@@ -75,7 +75,7 @@ def _text(name: str) -> str:
 def page() -> str:
     """The whole page."""
     envelope = schema_of("up")
-    parts = [_HEAD, *_table(envelope, envelope), *_object(envelope, "Failure", "error")]
+    parts = [_HEAD, *_table(envelope, envelope), *_object(envelope, "CommandFailure", "error")]
     parts += [*_object(envelope, "Finding", "findings[]"), _RULE]
     rows = ((_link(name), _data(schema_of(name))) for name in DOCUMENTS)
     progress = schema_of(PROGRESS)

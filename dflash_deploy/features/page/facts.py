@@ -12,7 +12,7 @@ from dflash_deploy.intake.documents import BenchRow, BenchRun
 from dflash_deploy.operations.addresses import key_in
 from dflash_deploy.operations.connect import Connections, connect, connect_url
 from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
-from dflash_deploy.operations.status import Answered, EndpointStatus, gib, status, status_url
+from dflash_deploy.operations.status import EndpointStatus, Status, status, status_url
 from dflash_deploy.redact import Redact
 from dflash_deploy.startup.progress import usual_seconds
 
@@ -77,15 +77,15 @@ def _of_deployment(directory: Path) -> list[Row]:
     return [
         ("endpoint", found.endpoint),
         ("runtime", found.runtime),
-        *_answered(found.answered),
-        ("memory", "" if found.memory is None else f"{gib(found.memory)} GiB"),
-        ("GPU memory", f"{found.gpu_memory} GiB" if found.gpu_memory else ""),
-        ("instead", f"the last good settings, since {found.restored}" if found.restored else ""),
-        ("known", ", ".join(found.costs or ())),
+        *_answered(found),
+        ("memory", "" if found.memory_gib is None else f"{found.memory_gib} GiB"),
+        ("GPU memory", f"{found.gpu_memory_gib} GiB" if found.gpu_memory_gib else ""),
+        ("instead", found.instead or ""),
+        ("known", found.costs or ""),
     ]
 
 
-def _answered(answered: Answered | EndpointStatus) -> Iterator[Row]:
+def _answered(answered: Status | EndpointStatus) -> Iterator[Row]:
     yield "state", answered.state
     yield "one answer", "" if answered.seconds is None else f"{answered.seconds:.2f} s"
     yield "acceptance length", "" if answered.acceptance_length is None else f"{answered.acceptance_length:.2f}"
