@@ -18,23 +18,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from dflash_deploy.cli.command import command
-from dflash_deploy.cli.options import (
-    LARGEST_PORT,
-    Drafter,
-    Engine,
-    Goal,
-    Length,
-    Master,
-    Model,
-    NoDrafter,
-    Profile,
-    Rank,
-    Recipe,
-    Runtime,
-    Streams,
-    is_asked_on_terminal,
-    machine_line,
-)
+from dflash_deploy.cli.options import LARGEST_PORT, is_asked_on_terminal, machine_line, with_choice
 from dflash_deploy.cli.planned import From, evidence_of, faster_line, model_lines, offer_lines, taken_over
 from dflash_deploy.cli.shared import HERE
 from dflash_deploy.cli.shown import Report
@@ -56,22 +40,12 @@ Domain = Annotated[
 
 
 @command(changes=True, examples=("init", "init --profile h100 --from 'vllm serve Qwen/Qwen3.5-27B'"))
+@with_choice
 def init(
-    profile: Profile = None,
-    model: Model = None,
-    engine: Engine = None,
-    recipe: Recipe = None,
-    goal: Goal = None,
-    max_model_len: Length = None,
-    concurrency: Streams = None,
-    drafter: Drafter = None,
-    no_drafter: NoDrafter = False,
-    runtime: Runtime = None,
+    choice: Choice,
     host: Annotated[str | None, typer.Option(help="Address to listen on [127.0.0.1].")] = None,
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port to listen on [8000].")] = None,
     domain: Domain = None,
-    node_rank: Rank = None,
-    master_addr: Master = None,
     models_dir: Annotated[Path, typer.Option(help="Directory of the weights.")] = Path("~/models"),
     from_: From = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")] = False,
@@ -89,24 +63,7 @@ def init(
     chosen = directory or _here(force=force)
     if chosen is not None:
         _refuse_source(chosen)
-    choice = Choice(
-        profile=profile,
-        model=model,
-        engine=engine,
-        recipe=recipe,
-        runtime=runtime,
-        goal=goal,
-        max_model_len=max_model_len,
-        concurrency=concurrency,
-        drafter_of=drafter,
-        drafter=not no_drafter,
-        host=host,
-        port=port,
-        domain=domain,
-        node_rank=node_rank,
-        master_addr=master_addr,
-        models_dir=models_dir,
-    )
+    choice = replace(choice, host=host, port=port, domain=domain, models_dir=models_dir)
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(chosen)
     return _initialised(chosen, choice, from_, force=force)

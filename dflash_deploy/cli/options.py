@@ -8,12 +8,13 @@ numbers with commas between, durations such as `30m`, `2h` or `1d`, and sizes wi
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +22,7 @@ from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.serve.api_keys import LARGEST_LIMIT
 
 if TYPE_CHECKING:
+    from dflash_deploy.cli.shown import Report
     from dflash_deploy.host.machine import HostFacts
 
 
@@ -223,6 +225,43 @@ Rank = Annotated[
     int | None, typer.Option(min=0, help="Rank of this machine of several, from 0; rank 0 answers requests.")
 ]
 Master = Annotated[str | None, typer.Option(help="Address of rank 0 on the link between the machines.")]
+
+
+def _choice(
+    profile: Profile = None,
+    model: Model = None,
+    engine: Engine = None,
+    recipe: Recipe = None,
+    goal: Goal = None,
+    max_model_len: Length = None,
+    concurrency: Streams = None,
+    drafter: Drafter = None,
+    no_drafter: NoDrafter = False,
+    runtime: Runtime = None,
+    node_rank: Rank = None,
+    master_addr: Master = None,
+) -> None:
+    """Declare the options that decide a plan, for `with_choice` to take them over."""
+
+
+def with_choice(function: Callable[..., Report]) -> Callable[..., Report]:
+    """Give a command the options that decide a plan; its function gets them as one `choice`."""
+    shared = inspect.signature(_choice, eval_str=True).parameters
+    # the plan's own class is not imported for `--help`
+    signature = inspect.signature(function, eval_str=True, globals={**function.__globals__, "Choice": object})
+
+    @functools.wraps(function)
+    def run(**given: Any) -> Report:
+        from dflash_deploy.plan.result import Choice
+
+        asked = {name: given.pop(name) for name in shared}
+        choice = Choice(drafter_of=asked.pop("drafter"), drafter=not asked.pop("no_drafter"), **asked)
+        return function(choice=choice, **given)
+
+    own = (one for one in signature.parameters.values() if one.name != "choice")
+    vars(run)["__signature__"] = (joined := signature.replace(parameters=[*shared.values(), *own]))
+    run.__annotations__ = {name: one.annotation for name, one in joined.parameters.items()}
+    return run
 
 
 LARGEST_PORT = 65535

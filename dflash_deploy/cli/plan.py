@@ -11,22 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, note_if_new, terminal
-from dflash_deploy.cli.options import (
-    GIB,
-    Drafter,
-    Engine,
-    Goal,
-    Length,
-    Master,
-    Model,
-    NoDrafter,
-    Profile,
-    Rank,
-    Recipe,
-    Runtime,
-    Streams,
-    some,
-)
+from dflash_deploy.cli.options import GIB, some, with_choice
 from dflash_deploy.cli.planned import evidence_line, model_lines, refusal_of
 from dflash_deploy.cli.shown import Grid, Report, Shown, Styled
 from dflash_deploy.serve.settings import Settings
@@ -52,19 +37,9 @@ Options = Annotated[
 
 
 @command(examples=("plan --ask-engine", "plan --profile dgx-spark"))
+@with_choice
 def plan(
-    profile: Profile = None,
-    model: Model = None,
-    engine: Engine = None,
-    recipe: Recipe = None,
-    goal: Goal = None,
-    max_model_len: Length = None,
-    concurrency: Streams = None,
-    drafter: Drafter = None,
-    no_drafter: NoDrafter = False,
-    runtime: Runtime = None,
-    node_rank: Rank = None,
-    master_addr: Master = None,
+    choice: Choice,
     ask_engine: AskEngine = False,
     options: Options = None,
     *,
@@ -78,22 +53,7 @@ def plan(
     """
     from dflash_deploy.operations.plan import engine_options
     from dflash_deploy.operations.plan import plan as run_plan
-    from dflash_deploy.plan.result import Choice
 
-    choice = Choice(
-        profile=profile,
-        model=model,
-        engine=engine,
-        recipe=recipe,
-        runtime=runtime,
-        goal=goal,
-        max_model_len=max_model_len,
-        concurrency=concurrency,
-        drafter_of=drafter,
-        drafter=not no_drafter,
-        node_rank=node_rank,
-        master_addr=master_addr,
-    )
     found = run_plan(directory, choice)
     note_if_new(directory)
     asked = _ask(directory, choice) if ask_engine else None
