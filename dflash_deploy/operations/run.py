@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.errors import EngineNotReady, RolledBack
+from dflash_deploy.errors import EngineNotReady, NoDeployment, PreflightRefused, RolledBack
 from dflash_deploy.operations.down import stop
 from dflash_deploy.operations.logs import log
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -30,8 +30,9 @@ def run(
     """Start a deployment, and give `show` each line of its log until SIGTERM or Ctrl-C.
 
     It is stopped then, after the requests in progress; a second signal does not wait for them. Raises what `up.start`
-    raises, and EngineNotReady if the engine ends by itself.
+    raises, EngineNotReady if the engine ends by itself, and PreflightRefused if the directory may not be mounted yet.
     """
+    _check_mounted(directory)
     try:
         with ended_by_interrupts():
             try:
@@ -52,6 +53,17 @@ def run(
         f"the engine ended with exit code {ended.exit_code}" if ended.exit_code is not None else "the engine ended",
         hint=f"`dflash-deploy status{deployment.option}` says why",
     )
+
+
+def _check_mounted(directory: Path) -> None:
+    """Raise PreflightRefused, which may pass, if the directory is empty or missing, as before its disk is mounted."""
+    try:
+        Deployment.existing(directory, check=False)
+    except NoDeployment as problem:
+        if directory.is_dir() and any(directory.iterdir()):
+            raise
+        later = f"if its disk is mounted later, add `RequiresMountsFor={directory.absolute()}` to the unit of systemd"
+        raise PreflightRefused(problem.message, hint=f"{later}; else {problem.hint}") from None
 
 
 def _finish(directory: Path, reporter: Reporter) -> None:

@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -105,6 +106,43 @@ def test_a_start_that_is_refused_runs_nothing(directory: Path) -> None:
     edit_env(directory, EXTRA_ARGS="--no-such-option")
     assert dflash("run", at=directory).code is ExitCode.PREFLIGHT
     assert processes(directory) == {}
+
+
+PREVENTED = re.findall(r"^RestartPreventExitStatus=(.*)$", PAGE, re.MULTILINE)[0].split()
+
+
+def retried(code: ExitCode) -> bool:
+    """Whether systemd starts the unit of the page again after this code."""
+    assert "\nRestart=on-failure\n" in PAGE
+    return code is not ExitCode.DONE and str(int(code)) not in PREVENTED
+
+
+def test_a_port_that_is_still_held_is_retried(directory: Path) -> None:
+    with socket.create_server(("127.0.0.1", int(Deployment(directory).values["DFLASH_PORT"]))):
+        assert retried(dflash("run", at=directory).code)
+
+
+def test_a_disk_that_is_mounted_later_is_retried(directory: Path) -> None:
+    edit_env(directory, MODEL_HOST_PATH=str(directory / "not-mounted"))
+    assert retried(dflash("run", at=directory).code)
+    empty = directory / "mount-point"
+    empty.mkdir()
+    for place in (empty, directory / "absent"):
+        ran = dflash("run", "--dir", str(place), at=directory)
+        assert retried(ran.code)
+        assert f"`RequiresMountsFor={place}`" in ran.err
+
+
+def test_a_docker_that_starts_later_is_retried(directory: Path) -> None:
+    edit_env(directory, DFLASH_RUNTIME="compose")
+    assert retried(dflash("run", at=directory, environment={"DOCKER_HOST": f"unix://{directory}/none.sock"}).code)
+
+
+def test_a_mistake_is_not_retried(directory: Path) -> None:
+    (directory / "folder").mkdir()
+    assert not retried(dflash("run", "--dir", str(directory.parent), at=directory).code)
+    edit_env(directory, MAX_MODEL_LEN="many")
+    assert not retried(dflash("run", at=directory).code)
 
 
 def test_the_unit_of_the_page_is_valid(tmp_path: Path) -> None:
