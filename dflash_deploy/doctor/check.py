@@ -136,12 +136,12 @@ class DoctorContext:
 def _lack(directory: Path, role: Role, plan: Plan, remedy: str) -> tuple[str, str]:
     """What is wrong with a directory of weights, and what to do; both are empty if it is complete."""
     settings = plan.settings
-    files = [settings.model_file] if role == "target" else [settings.drafter_file]
+    files: dict[str, str] = {role: settings.model_file if role == "target" else settings.drafter_file}
     if role == "target" and settings.mmproj_file:
-        files.append(settings.mmproj_file)
+        files["vision projector"] = settings.mmproj_file
     try:
-        for file in files:
-            check_weights(directory, role=role, remedy=remedy, mounted=plan.runtime == "compose", file=file)
+        for part, file in files.items():
+            check_weights(directory, role=part, remedy=remedy, mounted=plan.runtime == "compose", file=file)
     except WeightsMissing as missing:
         return missing.message, missing.hint
     return "", ""

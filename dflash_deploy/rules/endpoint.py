@@ -43,13 +43,15 @@ def open_to_the_network(plan: Plan, facts: HostFacts) -> Finding | None:
     host = plan.settings.dflash_bind
     if host in LOOPBACK:
         return None
+    published = plan.runtime != "native" and not plan.settings.several_machines
+    past = "; `ufw` and firewalld do not filter a port that Docker publishes" if published else ""
     return Finding(
         id="open-to-the-network",
         severity="warning",
         message=f"the endpoint listens on {host}: keys, prompts and answers cross the network unencrypted",
-        why="anyone who reads a key on its way can use it",
+        why=f"anyone who reads a key on its way can use it{past}",
         fix=f"{_ONLY_LOCAL} and set {Settings.dflash_domain}, or put a reverse proxy in front that speaks TLS",
-        source="RFC 6750, section 5.3",
+        source="RFC 6750, section 5.3; Docker's documentation, Packet filtering and firewalls",
     )
 
 

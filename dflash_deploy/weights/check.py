@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -16,6 +17,7 @@ from dflash_deploy.errors import FileDenied, FileInvalid, FileRefused, WeightsMi
 from dflash_deploy.intake.documents import ShardIndex, parse_document
 from dflash_deploy.intake.files import MIB, open_file, read_bytes, reading
 from dflash_deploy.intake.parse import Invalid, parse_object
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.weights.gguf import MAGIC, HeaderEnds, Layout, NotGguf, read_layout
 from dflash_deploy.weights.lock import LockedFile, LockedModel, is_needed, is_within
 
@@ -28,6 +30,14 @@ LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
 
 MOST_VALUES = 4_000_000  # values of a safetensors header: ten for each tensor
 MOST_HEADER = 100 * 2**20  # the longest header that the safetensors library reads
+
+MOST_SEARCHED, SHOWN_FILES = 1000, 3  # GGUF files that are looked at if one is missing, and those that are named
+# The setting of each role's GGUF.
+_FILES = {
+    "target": Settings.model_file,
+    "vision projector": Settings.mmproj_file,
+    "drafter": Settings.drafter_file,
+}
 
 # The name of one of several files of a model, numbered from 1.
 _PART = re.compile(r"(.*-)\d{5}-of-(0\d{4})(\.\w+)", re.ASCII)
@@ -58,8 +68,23 @@ def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = Fa
             f"the {role} cannot be read: {problem.filename or directory}: {problem.strerror}",
             hint="check its disk or network share (`dmesg | tail`)",
         ) from None
-    if problem is not None:
-        raise WeightsMissing(f"the {role} in {directory} is incomplete: {problem}", hint=remedy)
+    if problem is None:
+        return
+    if file and not (directory / file).exists() and (there := _ggufs_below(directory, PurePosixPath(file).name)):
+        problem = f"{problem}; the directory has {', '.join(there)}"
+        remedy = f"`dflash-deploy set {_FILES[role]}={there[0]}`, or {remedy}"
+    raise WeightsMissing(f"the {role} in {directory} is incomplete: {problem}", hint=remedy)
+
+
+def _ggufs_below(directory: Path, name: str) -> list[str]:
+    """Return the first GGUF files in a directory and its subfolders, where repositories of the Hub have them.
+
+    Those of the same name come first. Projectors are left out if one is not searched for.
+    """
+    found = islice((file for depth in ("*", "*/*", "*/*/*") for file in directory.glob(f"{depth}.gguf")), MOST_SEARCHED)
+    alike = [file for file in found if file.is_file() and ("mmproj" in file.name) == ("mmproj" in name)]
+    names = sorted((file.name != name, str(file.relative_to(directory))) for file in alike)
+    return [path for _, path in names[:SHOWN_FILES]]
 
 
 def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:

@@ -364,6 +364,23 @@ def test_docker_publishes_on_addresses_and_a_process_listens_on_names(host: str)
 
 
 @pytest.mark.parametrize(
+    ("profile", "edited", "said"),
+    [
+        ("h100", {}, True),
+        ("rtx-3090", {"DFLASH_ENGINE": "llamacpp"}, True),
+        ("h100", {"DFLASH_RUNTIME": "native"}, False),
+        # of the host's own network
+        ("dgx-spark-x2", {}, False),
+    ],
+)
+def test_a_port_of_docker_passes_the_firewall_of_the_machine(
+    profile: str, edited: Mapping[str, str], said: bool
+) -> None:
+    found = findings(Case("", "note", profile, {"DFLASH_BIND": "0.0.0.0"} | dict(edited)))
+    assert ("`ufw`" in found["open-to-the-network"].why) is said
+
+
+@pytest.mark.parametrize(
     "edited",
     [
         {"KV_CACHE_DTYPE": "nvfp4", "DFLASH_KV_CACHE_DTYPE": "auto", "ATTENTION_BACKEND": "FLASHINFER"},

@@ -215,3 +215,44 @@ def test_a_vocabulary_larger_than_the_embedding_of_a_gguf(tmp_path: Path, rows: 
 @pytest.mark.parametrize("name", ["target.gguf", "drafter.gguf", "drafter-buun.gguf", "mmproj.gguf"])
 def test_the_bundled_ggufs_pass(name: str) -> None:
     look_at_parts(asset("models/tiny/gguf"), name)
+
+
+def refused(directory: Path, role: str, file: str) -> WeightsMissing:
+    with pytest.raises(WeightsMissing) as refusal:
+        check_weights(directory, role=role, file=file, remedy="fetch it")
+    return refusal.value
+
+
+@pytest.mark.parametrize(
+    ("there", "role", "file", "setting"),
+    [
+        ("UD-Q4_K_XL/target.gguf", "target", "target.gguf", "MODEL_FILE"),
+        ("gguf/q8/drafter.gguf", "drafter", "drafter.gguf", "DRAFTER_FILE"),
+        ("vision/mmproj-F16.gguf", "vision projector", "mmproj.gguf", "MMPROJ_FILE"),
+        # of another name in the directory itself
+        ("Qwen3.6-27B-Q4_K_M.gguf", "target", "target.gguf", "MODEL_FILE"),
+    ],
+)
+def test_a_gguf_that_is_elsewhere_in_the_directory_is_named(
+    tmp_path: Path, there: str, role: str, file: str, setting: str
+) -> None:
+    (tmp_path / there).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / there).write_bytes(b"GGUF")
+    problem = refused(tmp_path, role, file)
+    assert problem.message.endswith(f"{file} is missing; the directory has {there}")
+    assert problem.hint == f"`dflash-deploy set {setting}={there}`, or fetch it"
+
+
+def test_of_several_ggufs_the_one_of_the_same_name_is_first_and_projectors_are_no_models(tmp_path: Path) -> None:
+    for name in ("A/other.gguf", "B/target.gguf", "C/another.gguf", "D/fourth.gguf", "A/mmproj-F16.gguf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"GGUF")
+    assert (
+        "the directory has B/target.gguf, A/other.gguf, C/another.gguf"
+        in refused(tmp_path, "target", "target.gguf").message
+    )
+    assert refused(tmp_path, "vision projector", "mmproj.gguf").message.endswith("has A/mmproj-F16.gguf")
+
+
+def test_a_directory_without_a_gguf_names_none(tmp_path: Path) -> None:
+    assert refused(tmp_path, "target", "target.gguf").hint == "fetch it"
