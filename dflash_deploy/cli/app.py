@@ -43,6 +43,10 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
         "tune": (f"{PACKAGE}.tune", "Find the number of draft tokens that is fastest here."),
     },
     "Operate": {
+        "list": (
+            f"{PACKAGE}.here",
+            "List the deployments here and below ~/dflash, running or not.",
+        ),
         "status": (f"{PACKAGE}.status", "Report whether the engine really answers."),
         "logs": (f"{PACKAGE}.logs", "Print the engine's log, or pack a bundle for a report."),
         "explain": (f"{PACKAGE}.logs", "Explain the log of any engine: cause, evidence, fix."),
@@ -75,7 +79,7 @@ COMMANDS = {name: command for title in SECTIONS for name, command in _section(ti
 
 
 # Commands by the names that other tools gave them. They are not in the help.
-HABITS: Mapping[str, str] = {"start": "up", "stop": "down", "ps": "status"}
+HABITS: Mapping[str, str] = {"start": "up", "serve": "up", "stop": "down", "ps": "status", "ls": "list"}
 
 
 class LazyGroup(TyperGroup):
@@ -86,8 +90,10 @@ class LazyGroup(TyperGroup):
         self.params += shared_options().values()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments that are left; `help` and `help COMMAND` are `--help` and `COMMAND --help`."""
-        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+        """The arguments that are left; `help`, `help COMMAND` and `version` are options of the same name."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that the arguments name, from its module, and the arguments that are left to it."""

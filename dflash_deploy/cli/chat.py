@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import get_terminal_size
@@ -33,9 +34,14 @@ Images = Annotated[
 System = Annotated[str, typer.Option(help="System message.")]
 
 
-@command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" --image photo.jpg'))
+@command(examples=('ask "What is the capital of France?"', 'ask "What is in this picture?" photo.jpg'))
 def ask(
-    question: Annotated[str, typer.Argument(help="The question; without it, or as -, standard input.")] = "",
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="WORDS... [PICTURE]...", help="The question and pictures; without it, or as -, standard input."
+        ),
+    ] = None,
     image: Images = None,
     file: Annotated[
         list[str] | None, typer.Option("--file", "-f", metavar="FILE", help="A text to add; - reads standard input.")
@@ -58,10 +64,11 @@ def ask(
     from dflash_deploy.cli.report import note
     from dflash_deploy.client.answers import EndpointError
     from dflash_deploy.client.talk import Talk, user_message
-    from dflash_deploy.operations.ask import asked, failed, question_of, read_image, whole_answer
+    from dflash_deploy.operations.ask import asked, failed, pictures_among, question_of, read_image, whole_answer
 
+    question, pictures = pictures_among(words or ())
     text = question_of(question, file or ())
-    images = [read_image(name) for name in image or ()]
+    images = [read_image(name) for name in (*pictures, *(image or ()))]
     with asked(directory, url=url, key_file=key_file, model=model) as found:
         messages = [*([{"role": "system", "content": system}] if system else []), user_message(text, images)]
         thinking = False if no_thinking else None
@@ -139,13 +146,13 @@ class Conversation:
         try:
             if name in COMMANDS:
                 _note(COMMANDS[name].does(self, rest.strip()))
-            elif name.startswith("/") and name != "/exit":
+            elif name.startswith("/") and name not in ENDINGS:
                 raise BadInput(f"`{name}` is not known here", hint="/help lists what is")
-            elif typed and name != "/exit":
+            elif typed and name not in ENDINGS:
                 self._answer(typed)
         except DeployError as problem:
             _note(f"error: {problem.message}\n  hint: {problem.hint}")
-        return name != "/exit"
+        return name not in ENDINGS
 
     def _session(self) -> PromptSession[str]:
         from prompt_toolkit import PromptSession
@@ -208,7 +215,7 @@ class Conversation:
 
         if name in {"", STDIN}:
             raise BadInput("no picture is named", hint="/image photo.jpg")
-        self.images.append(read_image(str(Path(name).expanduser())))
+        self.images.append(read_image(str(_path_of(name))))
         return "goes along with the next question"
 
     def tell(self, text: str) -> str:
@@ -230,7 +237,7 @@ class Conversation:
         if not name:
             raise BadInput("no file is named", hint="/save talk.md")
         parts = [f"**{one['role']}**\n\n{_text_of(one)}\n" for one in self.said]
-        write_output(Path(name).expanduser(), visible("\n".join(parts)))
+        write_output(_path_of(name), visible("\n".join(parts)))
         return f"written: {name}"
 
     def help(self, _: str) -> str:
@@ -238,7 +245,11 @@ class Conversation:
         width = max(map(len, COMMANDS)) + 8
         lines = [f"{f'{name} {one.takes}':{width}}{one.about}" for name, one in COMMANDS.items()]
         return "\n".join(
-            [*lines, "Alt-Enter begins a new line, F2 shades the tokens of each step, Ctrl-C ends an answer"]
+            [
+                *lines,
+                "/quit or Ctrl-D ends the chat",
+                "Alt-Enter begins a new line, F2 shades the tokens of each step, Ctrl-C ends an answer",
+            ]
         )
 
 
@@ -258,6 +269,19 @@ COMMANDS: Mapping[str, ChatCommand] = {
     "/save": ChatCommand("FILE", "writes the conversation as Markdown", Conversation.save),
     "/help": ChatCommand("", "lists this", Conversation.help),
 }
+
+
+ENDINGS = ("/quit", "/exit", "/bye")  # what ends a chat, here and in other programs
+
+
+def _path_of(typed: str) -> Path:
+    """A path as it is typed, or as a terminal writes a file that is dropped on it: in quotes, or with backslashes."""
+    path = Path(typed).expanduser()
+    if path.exists():
+        return path
+    with suppress(ValueError):
+        path = Path(" ".join(shlex.split(typed))).expanduser()
+    return path
 
 
 def _text_of(message: Message) -> str:

@@ -1,8 +1,10 @@
-"""`dflash-deploy` without arguments: what this directory and this machine are, and the next command."""
+"""`dflash-deploy` without arguments: what this directory and this machine are, and the next command. `list`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from dflash_deploy.cli.command import command
@@ -25,16 +27,28 @@ MEANS = {
     "logs": "what the engine writes",
 }
 
-ENGINE = {"absent": "not running", "exited": "not running: its process has ended"}
-
 
 @command()
-def here() -> Report:
+def here(*, directory: Path) -> Report:
     """Show what this directory and this machine are, and the next command."""
     from dflash_deploy.operations.here import look
 
-    found = look(HERE)
+    found = look(directory)
     return Report({}, tuple(_shown(found)))
+
+
+@command(examples=("list", "list --json"))
+def list() -> Report:  # noqa: A001 - the name of the command
+    """List the deployments here and below ~/dflash, running or not."""
+    from dflash_deploy.cli.report import deployments_table
+    from dflash_deploy.operations.here import deployments
+
+    found = deployments(HERE)
+    if not found.deployments:
+        return Report(found, ("no deployments yet", "next       dflash-deploy up --yes   start this machine's default"))
+    first = found.deployments[0]
+    there = "" if first.directory == HERE.absolute() else f" --dir {quote(first.name)}"
+    return Report(found, (deployments_table(found), "", f"next       dflash-deploy status{there}"))
 
 
 def _shown(found: Look) -> Iterator[str]:
@@ -51,6 +65,8 @@ def _shown(found: Look) -> Iterator[str]:
 
 
 def _directory(found: Look) -> Iterator[str]:
+    from dflash_deploy.cli.report import ENGINE
+
     deployed = found.deployed
     if deployed is None:
         yield f"directory  {found.directory}: no deployment yet"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from shutil import get_terminal_size
@@ -20,9 +19,9 @@ import typer
 from dflash_deploy.cli.command import command
 from dflash_deploy.cli.options import LARGEST_PORT, is_asked_on_terminal, machine_line, with_choice
 from dflash_deploy.cli.planned import From, evidence_of, faster_line, model_lines, offer_lines, taken_over
-from dflash_deploy.cli.shared import HERE
+from dflash_deploy.cli.shared import place_of_new
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import BadInput, UnknownProfile
+from dflash_deploy.errors import UnknownProfile
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,9 +59,7 @@ def init(
     """
     from dflash_deploy.plan.result import Choice
 
-    chosen = directory or _here(force=force)
-    if chosen is not None:
-        _refuse_source(chosen)
+    chosen = place_of_new(directory, force=force)
     choice = replace(choice, host=host, port=port, domain=domain, models_dir=models_dir)
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(chosen)
@@ -110,25 +107,6 @@ def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
     from dflash_deploy.operations.foreign import plan_from, recipe_text
 
     return plan_from(recipe_text(source), choice, find=with_models)
-
-
-def _here(*, force: bool) -> Path | None:
-    """The current directory; `None` if it has something else than a deployment."""
-    if force or (HERE / ".env").exists() or (HERE / ".dflash").exists():
-        return HERE
-    with suppress(OSError):
-        if any(not entry.name.startswith(".") for entry in HERE.iterdir()):
-            return None
-    return HERE
-
-
-def _refuse_source(directory: Path) -> None:
-    """Raise BadInput in a clone of this project: `git status` would list the deployment, and its key, from then on."""
-    if (directory / "dflash_deploy" / "cli" / "init.py").is_file():
-        raise BadInput(
-            f"{directory.absolute()} is the source of dflash-deploy",
-            hint="name a directory for the deployment: dflash-deploy init --dir ~/dflash",
-        )
 
 
 def _copies(plan: Plan) -> list[str]:

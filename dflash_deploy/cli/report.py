@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich import box
@@ -30,8 +30,11 @@ from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortene
 from dflash_deploy.cli.streams import lost_output
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import document, redacted
-from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, PreflightRefused
+from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, NoDeployment, PreflightRefused
 from dflash_deploy.redact import Redact, Redactor, Secret
+
+if TYPE_CHECKING:
+    from dflash_deploy.operations.here import Deployments
 
 
 class Escape(RenderHook):
@@ -153,9 +156,11 @@ def run_command(
     except KeyboardInterrupt:
         report = Report(failure=interrupted(about))
     except typer.Abort:
-        report = Report(failure=Interrupted())
+        report = Report(failure=Interrupted(UNANSWERED))
     except DeployError as refusal:
         report = Report(failure=refusal)
+    if isinstance(report.failure, NoDeployment):
+        report.failure.detail = _those_there_are()
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(directory)])
     report = _cut(report, about.name, redact)
@@ -170,6 +175,30 @@ def run_command(
     report = _delivered(report, about)
     _explain(report, redact)
     raise typer.Exit(report.failure.exit_code if report.failure else ExitCode.DONE)
+
+
+ENGINE = {"absent": "not running", "exited": "not running: its process has ended"}
+
+
+def deployments_table(found: Deployments) -> Grid:
+    """A row for each deployment."""
+    drawn = Grid("name", "engine", "model", "directory")
+    for one in found.deployments:
+        drawn.add_row(one.name, ENGINE.get(one.engine, one.engine), one.model, str(one.directory))
+    return drawn
+
+
+def _those_there_are() -> str:
+    """The table of `list`; empty without a deployment."""
+    from dflash_deploy.operations.here import deployments
+
+    found = deployments(HERE)
+    with (out := console(stderr=True)).capture() as drawn:
+        out.print(_drawn(deployments_table(found), out.width), markup=False)
+    return drawn.get().rstrip("\n") if found.deployments else ""
+
+
+UNANSWERED = "nothing has changed: the same command asks again"
 
 
 def interrupted(about: About) -> Interrupted:
@@ -299,8 +328,8 @@ def _outcome(call: Callable[[], Report]) -> Report:
     except DeployError as error:
         return Report(failure=error)
     except typer.Abort:
-        # end of input at a question
-        return Report(failure=Interrupted())
+        # end of input at a question, which comes before any change
+        return Report(failure=Interrupted(UNANSWERED))
     except Exception as problem:  # the last line of defence: users see no traceback
         return Report(failure=failure_of(problem))
 

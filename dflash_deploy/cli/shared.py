@@ -10,13 +10,15 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from dflash_deploy.errors import BadInput
+from dflash_deploy.errors import BadInput, NoDeployment
 
 if TYPE_CHECKING:
     from inspect import Signature
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 VARIABLE = "DFLASH_DIR"  # the variable of the environment that names a deployment directory
 
 HERE = Path()
+MOST = 3  # deployments that a hint names
 
 
 def _deployments(incomplete: str) -> list[str]:
@@ -119,8 +122,20 @@ def values(function: Callable[..., Any], about: About, context: typer.Context) -
     if "directory" in found:
         # with a default of its own, the command chooses a directory
         chooses = parameters["directory"].default is None
-        found["directory"] = known.get("directory") or (_named() if chooses else _chosen(about))
+        place = known.get("directory")
+        if place is not None and not chooses:
+            place = _by_name(place)
+        found["directory"] = place or (_named() if chooses else _chosen(about))
     return found
+
+
+def _by_name(place: Path) -> Path:
+    """The deployment below `~/dflash` with this name, if nothing here has it; else the place itself."""
+    if place.exists() or len(place.parts) != 1:
+        return place
+    from dflash_deploy.deployment.directory import deployments_at_home
+
+    return next((one for one in deployments_at_home() if one.name == place.name), place)
 
 
 def _named() -> Path | None:
@@ -131,9 +146,9 @@ def _named() -> Path | None:
 def _chosen(about: About) -> Path:
     """The deployment of this directory, else that of DFLASH_DIR, else the one below `~/dflash` that was used last.
 
-    Raises BadInput if a command that changes something would choose one of several, and cannot ask.
+    Raises NoDeployment if a command that changes something would choose one of several, and cannot ask.
     """
-    from dflash_deploy.deployment.directory import deployments_at_home, dir_option
+    from dflash_deploy.deployment.directory import deployments_at_home
     from dflash_deploy.deployment.files import STATE
 
     if (HERE / ".env").exists() or (HERE / STATE).exists():
@@ -144,8 +159,36 @@ def _chosen(about: About) -> Path:
     if len(found) > 1 and about.changes:
         from dflash_deploy.cli.options import is_asked_on_terminal
 
-        options = " or ".join(f"`{dir_option(place)}`" for place in found)
         if not is_asked_on_terminal():
-            raise BadInput(f"{len(found)} deployments below ~/dflash, and none here", hint=f"name one with {options}")
+            said = f"{len(found)} deployments below ~/dflash, and none here"
+            options = " or ".join(f"`dflash-deploy {about.name} --dir {quote(place.name)}`" for place in found[:MOST])
+            raise NoDeployment(said, hint=f"name one: {options}")
         typer.confirm(f"{about.name} {found[0]}?", abort=True, err=True)
     return found[0] if found else HERE
+
+
+def place_of_new(directory: Path | None, *, force: bool = False) -> Path | None:
+    """The directory for a new deployment; `None` is one in `~/dflash`. Raises BadInput in a clone of this project."""
+    chosen = directory or _here(force=force)
+    if chosen is not None:
+        _refuse_source(chosen)
+    return chosen
+
+
+def _here(*, force: bool) -> Path | None:
+    """The current directory; `None` if it has something else than a deployment."""
+    if force or (HERE / ".env").exists() or (HERE / ".dflash").exists():
+        return HERE
+    with suppress(OSError):
+        if any(not entry.name.startswith(".") for entry in HERE.iterdir()):
+            return None
+    return HERE
+
+
+def _refuse_source(directory: Path) -> None:
+    """Raise BadInput in a clone of this project: `git status` would list the deployment, and its key, from then on."""
+    if (directory / "dflash_deploy" / "cli" / "init.py").is_file():
+        raise BadInput(
+            f"{directory.absolute()} is the source of dflash-deploy",
+            hint="name a directory for the deployment: dflash-deploy init --dir ~/dflash",
+        )

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dflash_deploy.cli.command import command, terminal
-from dflash_deploy.cli.options import Patience
+from dflash_deploy.cli.options import Patience, is_asked_on_terminal, size_of
+from dflash_deploy.cli.shared import HERE, place_of_new
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.errors import EngineNotReady
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dflash_deploy.operations.up import Running, Worker
+    from dflash_deploy.plan.result import Plan
     from dflash_deploy.startup.start import Ready
 
 
@@ -33,13 +37,23 @@ def up(
             help="Before weights are fetched, let the engine make its configuration from config.json.",
         ),
     ] = True,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Without a deployment, write the default for this machine; never prompt."),
+    ] = False,
     *,
     directory: Path,
+    as_json: bool,
     json_stream: bool,
 ) -> Report:
-    """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first."""
+    """Start the engine, follow it while it loads, wait for an answer. Missing weights are fetched first.
+
+    Without a deployment, it proposes this machine's default on a terminal, and Enter starts it.
+    """
     from dflash_deploy.operations.up import Unready, Worker, start
 
+    if yes or (is_asked_on_terminal() and not (as_json or json_stream)):
+        directory = _with_deployment(directory, asks=not yes)
     try:
         reporter = terminal(json_stream=json_stream)
         started = start(directory, patience=patience, fix=fix, ask_engine=ask_engine, reporter=reporter)
@@ -50,6 +64,54 @@ def up(
         return Report(started, _worker(started))
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
     return Report(started, _running(started), findings, started.failure)
+
+
+def _with_deployment(directory: Path, *, asks: bool) -> Path:
+    """A directory with a deployment: this one, or one with this machine's default, which is shown and written.
+
+    Raises typer.Abort if the user declines, and what `init` raises.
+    """
+    from dflash_deploy.cli.report import note
+    from dflash_deploy.deployment.directory import Deployment
+    from dflash_deploy.operations.plan import init, offer
+    from dflash_deploy.plan.result import Choice
+
+    if Deployment(directory).exists() or Deployment(directory).state.is_dir():
+        return directory
+    place = place_of_new(None if directory == HERE else directory)
+    offered = offer(place)
+    plan = offered.plan()
+    for line in _proposal(plan):
+        note(line)
+    port = offered.free_port(plan)
+    if asks:
+        typer.confirm("Start it?", default=True, abort=True, err=True)
+    choice = Choice() if port == plan.settings.dflash_port else Choice(port=port)
+    deployment = init(place, choice).deployment
+    note(f"wrote     {deployment.env_file} (settings and the key, readable only by you)")
+    return deployment.directory
+
+
+def _proposal(plan: Plan) -> Iterator[str]:
+    """The default of this machine in five lines."""
+    target, drafter = plan.pair.target, plan.pair.drafter
+    gated = f"; gated: needs {Settings.hf_token}" if target.gated else ""
+    weights = target.bytes + (drafter.bytes if plan.drafting else 0)
+    yield f"model     {plan.pair.title}, on {plan.profile.title}{f'. {target.notice}' if target.notice else ''}"
+    yield f"download  {size_of(weights)} of weights" if target.bundled is None else "download  none: in this package"
+    yield f"context   {plan.settings.max_model_len or 0:,} tokens, {plan.settings.max_num_seqs or 1} requests at a time"
+    yield f"speed     {_expected(plan)}"
+    yield f"licence   {target.licence or 'not stated: find out whether you may use it'}{gated}"
+
+
+def _expected(plan: Plan) -> str:
+    """What one request gets, without and with drafts."""
+    if plan.profile.speed and plan.profile.speed_of == plan.pair.name:
+        return f"{plan.profile.speed} tokens/s without and with drafts"
+    for speed in plan.speed[:1]:
+        plain = f"{speed.plain[0]:.0f} to {speed.plain[1]:.0f} tokens/s without drafts"
+        return plain if speed.dflash is None else f"{plain}, {speed.dflash[0]:.0f} to {speed.dflash[1]:.0f} with them"
+    return "not predicted: measure it with `dflash-deploy bench --baseline`"
 
 
 def _worker(started: Worker) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from dflash_deploy.serve.settings import Settings
 
 MOST_ENTRIES = 1000  # entries of a directory that are examined
 MOST_NAMED = 3  # deployments that a hint names
-CREATE = "create one with `dflash-deploy init`"
+CREATE = "create one with `dflash-deploy init`, or `dflash-deploy up --yes`"
 AT_HOME = Path("~/dflash")  # where `init` writes in a directory that has other files
 
 
@@ -47,10 +47,11 @@ def hint_without_deployment(directory: Path) -> str:
             f"its .env is missing: put it back, or write another one with `dflash-deploy init{here}`; "
             f"then `dflash-deploy restart{here}` gives the engine its key"
         )
-    found = list(islice(_near(directory), MOST_NAMED))
+    near = [dir_option(place) for place in _near(directory)]
+    found = [*near, *(f"--dir {shlex.quote(place.name)}" for place in deployments_at_home())][:MOST_NAMED]
     if not found:
         return CREATE
-    options = " or ".join(f"`{dir_option(place)}`" for place in found)
+    options = " or ".join(f"`{one}`" for one in found)
     return f"name one with {options}, or {CREATE}"
 
 

@@ -28,6 +28,7 @@ from dflash_deploy.startup.published import whole_endpoint
 
 LARGEST_IMAGE = 20 * MIB  # bytes of one picture
 LARGEST_FILE = 4 * MIB  # bytes of one file, and of a question from standard input: more than any context holds
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif")
 STDIN = "-"  # in place of a file: standard input
 _SENT_AS_IT_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}  # what every engine reads. Other pictures are sent as PNG.
 
@@ -144,6 +145,15 @@ def failed(problem: EndpointError, redact: Redact) -> DeployError:
     if problem.status is not None and problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return BadInput(said, hint="the endpoint is fine and refuses this question: change what it names")
     return EngineNotReady(said, hint="see its state: `dflash-deploy status`, and why: `dflash-deploy logs --tail 50`")
+
+
+def pictures_among(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The question that arguments make, and the pictures among them: those whose name ends so, unless it has blanks.
+
+    A name with blanks is a picture if the file exists.
+    """
+    pictures = [word for word in words if word.lower().endswith(PICTURES) and (" " not in word or Path(word).is_file())]
+    return " ".join(word for word in words if word not in pictures), pictures
 
 
 def question_of(words: str, files: Sequence[str]) -> str:

@@ -1,19 +1,23 @@
-"""`dflash-deploy` without a command: what a directory and this machine are, and the next command."""
+"""`dflash-deploy` without a command: what a directory and this machine are, and the next command. `list`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.directory import Deployment, deployments_at_home
+from dflash_deploy.document import Documented
 from dflash_deploy.errors import DeployError, UnknownProfile, WeightsMissing
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.plan.choose import choose_profile
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.planning import make_plan
 from dflash_deploy.runtime.select import runtime_for
+from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.start import check_models
 
 if TYPE_CHECKING:
@@ -64,6 +68,44 @@ def look(directory: Path, facts: HostFacts | None = None) -> Look:
     """
     facts = facts or read_facts()
     return Look(directory.absolute(), facts, _fitting(facts), _deployed(directory, facts))
+
+
+@dataclass(frozen=True)
+class ListedDeployment(Documented):
+    """A deployment of this user."""
+
+    name: str
+    """Name of its directory, as `--dir` takes it."""
+    directory: Path
+    """Its directory."""
+    model: str
+    """The catalog's name of the model; empty if the settings cannot be read."""
+    engine: str
+    """What its engine does, such as `running`, `exited` or `absent`; `unknown` if it cannot be found out."""
+
+
+@dataclass(frozen=True)
+class Deployments(Documented):
+    """The deployment of the current directory, and those below `~/dflash`."""
+
+    deployments: Sequence[ListedDeployment]
+    """The deployments; the one that was used last is the first of those below `~/dflash`."""
+
+
+def deployments(here: Path) -> Deployments:
+    """The deployment in `here`, if there is one, and those below `~/dflash`. Changes nothing."""
+    own = [here.absolute()] if Deployment(here).env_file.exists() else []
+    places, facts = dict.fromkeys([*own, *deployments_at_home()]), read_facts()
+    return Deployments([_listed(place, _deployed(place, facts)) for place in places])
+
+
+def _listed(place: Path, found: FoundDeployment | DeployError | None) -> ListedDeployment:
+    if isinstance(found, FoundDeployment):
+        return ListedDeployment(place.name, place, found.plan.pair.name, found.phase)
+    model = ""
+    with suppress(DeployError):
+        model = Deployment(place).values.get(Settings.dflash_pair.name, "")
+    return ListedDeployment(place.name, place, model, "unknown")
 
 
 def _fitting(facts: HostFacts) -> Profile | DeployError:

@@ -359,8 +359,8 @@ class Offer:
     catalog: Catalog
     fitting: str
 
-    def plan(self, profile: str, recipe: str | None = None) -> Plan:
-        """The plan with a profile. Raises UnknownProfile, NotPossible, UnknownPair, UnknownEngine, SettingsRefused."""
+    def plan(self, profile: str | None = None, recipe: str | None = None) -> Plan:
+        """The plan with a profile, else with the one that fits. Raises what `make_plan` raises."""
         return make_plan(Choice(profile=profile, recipe=recipe), facts=self.facts)
 
     def recipes(self, profile: str) -> tuple[Offered, ...]:

@@ -15,6 +15,7 @@ from dflash_deploy.operations.doctor import Examined
 from dflash_deploy.operations.down import Stopped
 from dflash_deploy.operations.explain import ExplainedLog
 from dflash_deploy.operations.foreign import ForeignPlan
+from dflash_deploy.operations.here import Deployments
 from dflash_deploy.operations.key_file import KeyFile
 from dflash_deploy.operations.plan import Created, Planned, Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
@@ -43,6 +44,7 @@ CORE: Mapping[str, CommandData] = {
     "tune": CommandData((Tuned, TunePlan)),
     "ask": CommandData((WholeAnswer,)),
     "connect": CommandData((connect.ConnectClients, connect.ConnectClient)),
+    "list": CommandData((Deployments,)),
     "status": CommandData((status.Status, status.History, status.EndpointStatus)),
     "explain": CommandData((ExplainedLog, ForeignPlan)),
     "down": CommandData((Stopped,)),

@@ -1,6 +1,7 @@
 """Which deployment a command works on: this directory's, that of DFLASH_DIR, or one below ~/dflash."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,40 @@ def test_of_several_the_last_touched_is_read_and_none_is_changed_without_a_quest
         refused = run(home, *command)
         assert refused.code is ExitCode.USAGE
         assert "2 deployments below ~/dflash" in refused.err
-        assert "--dir dflash/h100" in refused.err
+        assert f"`dflash-deploy {command[0]} --dir h100`" in refused.err
+        assert_listed(refused.err, home, "h100", "b200")
+
+
+def assert_listed(text: str, home: Path, *names: str) -> None:
+    """A text has a row for each deployment with its directory."""
+    for name in names:
+        assert re.search(rf"^{name} .* {home}/dflash/{name}$", text, re.MULTILINE)
+
+
+def test_the_deployments_are_listed_and_a_name_is_enough_to_choose_one(home: Path) -> None:
+    assert "no deployments yet" in run(home, "list").succeeded().out
+    first, second = made(home, "h100", "b200")
+    assert_listed(run(home, "list").succeeded().out, home, "h100", "b200")
+    rows = run(home, "ls", "--json").succeeded().document["data"]["deployments"]
+    assert [(row["name"], row["directory"]) for row in rows] == [("b200", str(second)), ("h100", str(first))]
+    assert profile_of(run(home, "plan", "--json", "--dir", "h100")) == "h100"
+    # what is here has the name first, and a new deployment is never written over another one
+    run(home, "init", "--profile", "cpu", "--dir", "h100").succeeded()
+    assert profile_of(run(home, "plan", "--json", "--dir", "h100")) == "cpu"
+
+
+def test_where_there_is_none_those_elsewhere_are_listed(home: Path) -> None:
+    made(home, "h100")
+    for command in ("down", "status", "keys list"):
+        refused = run(home, *command.split(), "--dir", "missing")
+        assert refused.code is ExitCode.USAGE
+        assert_listed(refused.err, home, "h100")
+        assert "name one with `--dir h100`" in refused.err
+
+
+def test_without_a_command_the_deployment_at_home_is_shown(home: Path) -> None:
+    made(home, "h100")
+    assert f"directory  {home}/dflash/h100: a deployment" in run(home).succeeded().out
 
 
 def test_a_directory_that_has_lost_its_settings_is_not_passed_over(home: Path) -> None:

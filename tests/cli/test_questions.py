@@ -1,6 +1,7 @@
 """The questions of `init`: on a terminal without options only, at most five, each with a default."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -14,11 +15,15 @@ from tests.support.ports import free_port
 from tests.support.recorded import plays
 
 
-def spawned(*options: str, at: Path, path: str = os.environ["PATH"]) -> pexpect.spawn:
-    """`init` on a terminal of 80 columns."""
+def spawned(
+    *options: str, at: Path, path: str = os.environ["PATH"], command: str = "init", home: Path | None = None
+) -> pexpect.spawn:
+    """`init`, or another command, on a terminal of 80 columns."""
     at.mkdir(exist_ok=True)
-    arguments = ["-m", "dflash_deploy", "init", *options]
+    arguments = ["-m", "dflash_deploy", command, *options]
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "TERM": "xterm-256color"}
+    if home is not None:
+        environment["HOME"] = str(home)
     return pexpect.spawn(
         sys.executable, arguments, cwd=at, env=environment, encoding="utf-8", timeout=60, dimensions=(24, 80)
     )
@@ -104,10 +109,45 @@ def test_options_ask_nothing(option: str, tmp_path: Path) -> None:
 def test_a_deployment_is_refused_before_the_first_question(tmp_path: Path) -> None:
     initialise("--profile", "cpu", at=tmp_path)
     child = spawned(at=tmp_path)
-    child.expect("already has a deployment")
+    # the rest of the line may be folded behind a long path
+    child.expect("already")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == ExitCode.USAGE
+
+
+PROPOSAL = ("model", "download", "context", "speed", "licence")
+
+
+def test_up_proposes_what_fits_in_five_lines_and_writes_nothing_without_consent(tmp_path: Path) -> None:
+    plays(tmp_path / "bin", "nvidia-smi", "rtx5090.txt")
+    box = tmp_path / "box"
+    child = spawned(at=box, path=f"{tmp_path}/bin:/usr/bin:/bin", command="up", home=tmp_path)
+    child.expect(r"Start it\? \[Y/n\]: ")
+    shown = child.before.splitlines()
+    assert tuple(line.split()[0] for line in shown if line[:1].isalpha()) == PROPOSAL
+    said = " ".join(" ".join(shown).split())
+    assert re.search(r"download [0-9.]+ GB .* context [0-9,]+ tokens.* speed \d+ to \d+ tokens/s", said)
+    child.sendline("n")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == ExitCode.INTERRUPTED
+    assert "nothing has changed" in child.before
+    assert list(box.iterdir()) == []
+
+
+def test_up_in_a_pipe_proposes_nothing_and_names_the_option(tmp_path: Path) -> None:
+    ran = dflash("up", at=tmp_path, environment={"HOME": str(tmp_path / "home")})
+    assert ran.code is ExitCode.USAGE
+    assert "`dflash-deploy up --yes`" in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_up_leaves_a_deployment_that_has_lost_its_settings_alone(tmp_path: Path) -> None:
+    (tmp_path / ".dflash").mkdir()
+    ran = dflash("up", "--yes", at=tmp_path)
+    assert ran.code is ExitCode.USAGE
+    assert "its .env is missing" in ran.err
 
 
 def test_a_pipe_is_asked_nothing(tmp_path: Path) -> None:

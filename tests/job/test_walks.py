@@ -1,11 +1,15 @@
-"""The tutorials of three readers, walked in their order: plans as written, the rest with the real llama.cpp."""
+"""The first minutes of a user, and the tutorials of three readers in their order, with the real llama.cpp."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
+from dflash_deploy.client.images import plain_png
+from dflash_deploy.deployment.directory import Deployment
 from tests.support import documents
 from tests.support.cli import dflash
+from tests.support.screen import on_screen
 
 pytestmark = pytest.mark.slow
 
@@ -21,6 +25,32 @@ ELSEWHERE = {
 }
 
 PLANS = {"init", "plan"}  # commands for the reader's own machine, which need no engine
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with a file of its own, and without deployments."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "red.png").write_bytes(plain_png((255, 0, 0), 224, 224))
+    return tmp_path
+
+
+def test_two_commands_behind_the_installation_lead_to_an_own_answer(home: Path) -> None:
+    # the port of each program's examples is taken
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 8000))
+        other.listen()
+        with on_screen("up", at=home) as screen:
+            screen.shows("Start it? [Y/n]:")
+            screen.types("")
+            assert screen.ended() == 0
+    asked = dflash("ask", "What", "colour", "is", "this", "image?", "red.png", at=home, elsewhere=True).succeeded()
+    assert asked.out == "The image is red.\n"
+    assert "running" in dflash("list", at=home).succeeded().out
+    assert int(Deployment(home / "dflash" / "cpu").values["DFLASH_PORT"]) > 8000
+    dflash("down", at=home).succeeded()
 
 
 def typed(page: str) -> list[tuple[str, ...]]:

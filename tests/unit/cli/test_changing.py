@@ -21,6 +21,7 @@ READING = {
     "keys list",
     "keys show",
     "keys usage",
+    "list",
     "logs",
     "models list",
     "models show",

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli.app import app
-from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.directory import CREATE, Deployment
 from dflash_deploy.errors import ExitCode, NoDeployment, UnknownPair
 
 
@@ -79,7 +79,7 @@ def test_a_deployment_near_the_wrong_directory_is_named(tmp_path: Path, monkeypa
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / ".env").write_text("A=1\n")
     monkeypatch.chdir(tmp_path)
-    assert hint_in(Path()) == "name one with `--dir demo`, or create one with `dflash-deploy init`"
+    assert hint_in(Path()) == f"name one with `--dir demo`, or {CREATE}"
     assert "name one with `--dir demo`," in hint_in(demo / ".dflash")
     deployed(tmp_path / "two words")
     assert "`--dir demo` or `--dir 'two words'`," in hint_in(tmp_path)
@@ -89,7 +89,7 @@ def test_a_deployment_near_the_wrong_directory_is_named(tmp_path: Path, monkeypa
 
 def test_far_from_a_deployment_the_hint_is_to_create_one(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "missing"):
-        assert hint_in(place) == "create one with `dflash-deploy init`"
+        assert hint_in(place) == CREATE
 
 
 def test_a_model_that_is_not_known_names_those_that_begin_so() -> None:
