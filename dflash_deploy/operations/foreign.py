@@ -16,7 +16,6 @@ from dflash_deploy.foreign.items import ForeignRecipe
 from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, named_weights, pair_of
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.intake.files import STDIN, read_argument
-from dflash_deploy.intake.web import fetch_text
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
@@ -51,6 +50,8 @@ def recipe_text(source: str) -> str:
     Raises BadInput, DownloadFailed, and the errors of files that cannot be read.
     """
     if "://" in source.split(" ", maxsplit=1)[0]:
+        from dflash_deploy.intake.web import fetch_text  # noqa: PLC0415 - `plan` reads no URL
+
         return fetch_text(source, limit=MOST_CHARACTERS)
     if source != str(STDIN) and any(map(str.isspace, source)) and not _exists(source):
         return source
