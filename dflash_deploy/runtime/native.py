@@ -15,7 +15,7 @@ from dflash_deploy.intake.documents import Report, log_damage
 from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.runtime.native_process import Invocation, NativeProcess
-from dflash_deploy.runtime.protocol import EngineState, LogPage, Narrate
+from dflash_deploy.runtime.protocol import Narrate
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.secrets import SECRETS_FILE
 from dflash_deploy.serve.settings import RuntimeName, Settings
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 STOP_GRACE = 45.0  # seconds the engine gets to stop before it is killed
 
 
-class NativeRuntime:
-    """One deployment as a process. Its supervisor redacts the log and saves the exit code."""
+class NativeRuntime(NativeProcess):
+    """The engine of one deployment as a process. Its supervisor redacts the log and saves the exit code."""
 
     name: RuntimeName = "native"
 
     def __init__(self, deployment: Deployment, plan: Plan, report: Report = log_damage) -> None:
         """`report` takes one line for each damaged state file."""
+        super().__init__(deployment.state, deployment.redact, grace=STOP_GRACE, report=report)
         self._deployment = deployment
         self._plan = plan
-        self._process = NativeProcess(deployment.state, "engine", self._redacted, grace=STOP_GRACE, report=report)
 
     def preflight(self) -> None:
         """Raise EngineMissing if this Python's environment lacks the engine, or has another build of it."""
@@ -59,44 +59,13 @@ class NativeRuntime:
             )
 
     def start(self, narrate: Narrate) -> bool:
-        """Start the engine; stop one that runs with other settings first."""
-        launch = Invocation(self._environment(), self._config(), self._address, self._deployment.directory)
+        """Start the engine; stop one that runs with other settings first. Return whether anything had to be done."""
+        address = f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
         # a running engine reads them again
         write_keys(self._deployment)
         self._deployment.make_state()
-        return self._process.start(launch, narrate)
-
-    @property
-    def _address(self) -> str:
-        return f"{self._plan.settings.dflash_bind}:{self._plan.settings.dflash_port}"
-
-    def halt(self, *, at_once: bool = False) -> None:
-        """Stop the engine and keep its log. `at_once`: kill it."""
-        self._process.halt(at_once=at_once)
-
-    def down(self) -> bool:
-        """Stop the engine and forget it."""
-        return self._process.down()
-
-    def state(self) -> EngineState:
-        """Return whether the supervisor runs; if not, the end of the engine that it saved."""
-        return self._process.state()
-
-    def memory(self) -> int | None:
-        """Return the memory of the supervisor and the engine's processes."""
-        return self._process.memory()
-
-    def next_line(self) -> str:
-        """Return the beginning: each start has its own log."""
-        return ""
-
-    def read_log(self, cursor: str = "") -> LogPage:
-        """Return complete lines after `cursor`, in bytes since the start; of a long log its beginning and its end."""
-        return self._process.read_log(cursor)
-
-    def _redacted(self, text: str) -> str:
-        # the secrets are read from .env with the first text
-        return self._deployment.redact(text)
+        how = Invocation(self._environment(), self._config(), address, self._deployment.directory)
+        return self.launch(how, narrate)
 
     def _environment(self) -> dict[str, str]:
         """Return this process's environment with the settings of the deployment instead of its own."""

@@ -135,10 +135,9 @@ class NativeProcess:
     Everything it writes is in its state directory: run.json, exit.json and the log. No two processes share one.
     """
 
-    def __init__(self, state: Path, title: str, redact: Redact, *, grace: float, report: Report = log_damage) -> None:
-        """`title` names it in messages. `grace`: seconds it gets to stop. `report` takes a line for a damaged file."""
+    def __init__(self, state: Path, redact: Redact, *, grace: float, report: Report = log_damage) -> None:
+        """`grace`: seconds it gets to stop. `report` takes a line for a damaged file."""
         self._state = state
-        self._title = title
         self._redact = redact
         self._grace = grace
         self._report = report
@@ -148,7 +147,7 @@ class NativeProcess:
         """The redacted output since the last start. Earlier parts, and earlier starts, are beside it with numbers."""
         return self._state / LOG
 
-    def start(self, launch: Invocation, narrate: Narrate) -> bool:
+    def launch(self, launch: Invocation, narrate: Narrate) -> bool:
         """Start it; stop one that runs with another fingerprint first. Return whether anything had to be done.
 
         Raises EngineNotReady if its supervisor cannot be started.
@@ -157,7 +156,7 @@ class NativeProcess:
         if run is not None and run.process.alive():
             if run.config == launch.config:
                 return False
-            narrate(f"settings changed: stopping the running {self._title}")
+            narrate("settings changed: stopping the running engine")
             run.process.end(grace=self._grace)
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.log.exists() and self.log.stat().st_size:
@@ -165,11 +164,6 @@ class NativeProcess:
         remove_state(self._exit_file, report=self._report)
         self._spawn(launch)
         return True
-
-    def runs(self, config: str) -> bool:
-        """Return whether it runs with this fingerprint."""
-        run = self._run()
-        return run is not None and run.process.alive() and run.config == config
 
     def halt(self, *, at_once: bool = False) -> None:
         """Stop it and keep its log. `at_once`: kill it, without time to end."""
@@ -205,6 +199,10 @@ class NativeProcess:
         run = self._run()
         return run.process.memory() if run is not None and run.process.alive() else None
 
+    def next_line(self) -> str:
+        """Return the beginning: each start has its own log."""
+        return ""
+
     def read_log(self, cursor: str = "") -> LogPage:
         """Return complete lines after `cursor`, in bytes since the start; of a long log its beginning and its end."""
         return read_page(self.log, cursor, self._redact)
@@ -237,7 +235,7 @@ class NativeProcess:
             while (run := recorded(self._run_file)) is None or run.process.pid != process.pid:
                 if process.poll() is not None:
                     raise EngineNotReady(
-                        f"the {self._title}'s supervisor ended with code {process.returncode}",
+                        f"the engine's supervisor ended with code {process.returncode}",
                         hint="read why with `dflash-deploy logs`",
                     )
                 time.sleep(0.02)

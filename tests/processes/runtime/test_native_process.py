@@ -34,7 +34,7 @@ def process_in() -> Iterator[Make]:
     made: list[NativeProcess] = []
 
     def make(state: Path) -> NativeProcess:
-        made.append(NativeProcess(state, state.name, Redactor([Secret(KEY)]), grace=5.0))
+        made.append(NativeProcess(state, Redactor([Secret(KEY)]), grace=5.0))
         return made[-1]
 
     yield make
@@ -55,7 +55,7 @@ def ignored(line: str) -> None:
 def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, process_in: Make) -> None:
     processes = [process_in(state) for state in (deployment.state, deployment.state / "other")]
     for number, process in enumerate(processes):
-        assert process.start(launch(deployment, f"number {number}"), ignored)
+        assert process.launch(launch(deployment, f"number {number}"), ignored)
     for number, process in enumerate(processes):
         eventually(lambda number=number, process=process: f"number {number}" in "".join(process.read_log().lines))  # type: ignore[misc]
         assert KEY not in process.log.read_text()
@@ -66,20 +66,20 @@ def test_each_process_has_its_own_log_state_and_end(deployment: Deployment, proc
     processes[1].halt()
     assert [process.state().phase for process in processes] == ["running", "exited"]
     assert processes[1].state().asked
-    assert processes[1].start(launch(deployment, "again"), ignored)
+    assert processes[1].launch(launch(deployment, "again"), ignored)
     assert processes[1].log.with_suffix(".log.1").exists()
 
 
 def test_it_restarts_only_if_its_fingerprint_changed(deployment: Deployment, process_in: Make) -> None:
     process = process_in(deployment.state / "other")
-    assert process.start(launch(deployment, "other"), ignored)
+    assert process.launch(launch(deployment, "other"), ignored)
     first = process.state().identity
-    assert not process.start(launch(deployment, "other"), ignored)
+    assert not process.launch(launch(deployment, "other"), ignored)
     assert process.state().identity == first
     said: list[str] = []
-    assert process.start(launch(deployment, "other", config="two"), said.append)
+    assert process.launch(launch(deployment, "other", config="two"), said.append)
     assert process.state().identity != first
-    assert said == ["settings changed: stopping the running other"]
+    assert said == ["settings changed: stopping the running engine"]
 
 
 def test_a_process_is_found_without_its_files_and_a_killed_one_is_noticed(
@@ -87,7 +87,7 @@ def test_a_process_is_found_without_its_files_and_a_killed_one_is_noticed(
 ) -> None:
     state = deployment.state / "other"
     process = process_in(state)
-    process.start(launch(deployment, "two"), ignored)
+    process.launch(launch(deployment, "two"), ignored)
     pid = json.loads((state / "run.json").read_text())["pid"]
     (state / "run.json").unlink()
     assert process.state().identity == f"process {pid}"

@@ -43,9 +43,9 @@ class Supervised(ScriptedRuntime):
 
     def __init__(self, state: Path) -> None:
         super().__init__([EngineState("running")])
-        self.process = NativeProcess(state, "engine", Redactor([]), grace=45.0)
+        self.process = NativeProcess(state, Redactor([]), grace=45.0)
         launch = Invocation(dict(os.environ), "one", "127.0.0.1:1", state, (sys.executable, "-c", EATER))
-        self.process.start(launch, lambda line: None)
+        self.process.launch(launch, lambda line: None)
 
     def halt(self, *, at_once: bool = False) -> None:
         self.process.halt(at_once=at_once)
