@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from typing import Literal
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.front import give_descriptor
-from dflash_deploy.errors import DeployError, FileMissing, FileRefused
+from dflash_deploy.errors import DeployError, FileMissing, FileRefused, RolledBack
 from dflash_deploy.intake.documents import JournalEvent, parse_document
 from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid
@@ -101,3 +101,21 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextmanager
+def engine_work(deployment: Deployment, command: str) -> Iterator[None]:
+    """Write a failure of the block into the journal."""
+    try:
+        yield
+    except BaseException as problem:
+        record(deployment, "rolled-back" if isinstance(problem, RolledBack) else "failed", command, _said(problem))
+        raise
+
+
+def _said(problem: BaseException) -> str:
+    if isinstance(problem, DeployError):
+        return problem.message
+    if isinstance(problem, KeyboardInterrupt | SystemExit):
+        return "interrupted"
+    return f"{type(problem).__name__}: {problem}"

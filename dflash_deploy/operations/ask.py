@@ -24,7 +24,7 @@ from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
 from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor
-from dflash_deploy.startup.published import whole_endpoint
+from dflash_deploy.startup.engine import whole_endpoint
 
 LARGEST_IMAGE = 20 * MIB  # bytes of one picture
 LARGEST_FILE = 4 * MIB  # bytes of one file, and of a question from standard input: more than any context holds

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
 from dflash_deploy import __version__
 from dflash_deploy.bench.figures import Beside, Row, Speculation, as_counted, beside, missed
-from dflash_deploy.bench.page import page
 from dflash_deploy.bench.sweep import Sweep, run_sweep, with_speedups
 from dflash_deploy.bench.workload import AGENTS, DescribedWorkload, Limits, choose, described
 from dflash_deploy.catalog.load import load_catalog
@@ -23,7 +23,7 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, served_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import check_output, write_output
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.document import SCHEMA, Count, Documented, Hidden, Keywords, Positive
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady, NotPossible
@@ -31,7 +31,6 @@ from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.figures import DESCRIBING, keep_figures
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.restarts import check_speculating, restarts, without_drafts
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_of, plan_with
@@ -39,7 +38,7 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.published import whole_endpoint
+from dflash_deploy.startup.engine import whole_endpoint
 
 Work = Callable[[Endpoint, Speculation], list[Row]]  # measures an endpoint as it is, with drafts that are made so
 
@@ -366,3 +365,13 @@ def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -
 def _saved(done: Benchmark, target: BenchTarget) -> str:
     saved = {"schema": SCHEMA, "command": "bench", "data": done.document()}
     return target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n"
+
+
+PLACEHOLDER = "/* the document of `bench --save` */"
+
+
+def page(document: str) -> str:
+    """The report of a document of `bench --save`, as JSON."""
+    template = (resources.files("dflash_deploy.bench") / "report.html").read_text(encoding="utf-8")
+    # as text of a script the document could end it
+    return template.replace(PLACEHOLDER, document.replace("<", "\\u003c"))

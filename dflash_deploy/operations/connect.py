@@ -36,8 +36,7 @@ from dflash_deploy.operations.restarts import refuse_other_ranks
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.engine import endpoint_of
-from dflash_deploy.startup.published import published_of, whole_url
+from dflash_deploy.startup.engine import endpoint_of, published_of, whole_url
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,13 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.client.metrics import KeyUsage
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.keys import write_keys
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.document import Documented, Fingerprint, Hidden, HttpStatus, Keywords, Seconds
 from dflash_deploy.errors import DeployError, EngineMissing, EngineNotReady, Interrupted, KeyNotReplaced, NotPossible
 from dflash_deploy.operations.key_file import key_with
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan, RuntimeName
 from dflash_deploy.planning import plan_as_running, plan_of, plan_to_stop
 from dflash_deploy.redact import Redactor, Secret, generate_key

@@ -27,7 +27,7 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.startup.published import whole_endpoint
+from dflash_deploy.startup.engine import whole_endpoint
 
 ANSWER, MOST_AGENTS, DEFAULT_CONTEXT, HOPELESS = 128, 8, 8192, 20  # failed requests in a row that end the load
 LEAST = 16  # samples of memory in a half, and answers in a third, that can be compared

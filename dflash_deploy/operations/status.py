@@ -32,8 +32,7 @@ from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime.protocol import EngineState, Phase, Runtime
 from dflash_deploy.runtime.select import door_of, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
-from dflash_deploy.startup.engine import endpoint_of, log_reader_for
-from dflash_deploy.startup.published import whole_url
+from dflash_deploy.startup.engine import endpoint_of, log_reader_for, whole_url
 from dflash_deploy.startup.start import KEY_OR_MODEL_ERRORS
 from dflash_deploy.startup.watch import Reading, Watch, Window
 

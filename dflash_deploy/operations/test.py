@@ -26,7 +26,7 @@ from dflash_deploy.checks.run import CHECKS, CheckReport, run_checks
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, Endpoint, check_answering
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.diagnosis.diagnose import LogReader
 from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Rate, shown
@@ -34,14 +34,12 @@ from dflash_deploy.errors import BadInput, SmokeTestFailed
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.restarts import check_speculating, refuse_other_ranks, restarts, without_drafts
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of, log_reader_for
-from dflash_deploy.startup.published import published_of, whole_endpoint, whole_url
+from dflash_deploy.startup.engine import endpoint_of, log_reader_for, published_of, whole_endpoint, whole_url
 from dflash_deploy.startup.start import hints_from
 
 AT_DOOR = frozenset({"live", "models", "auth", "stream"})  # checks of `test` that are repeated through the door

@@ -20,7 +20,7 @@ from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import START_IT, served_names
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import command_lock
 from dflash_deploy.document import (
     SCHEMA,
@@ -37,7 +37,6 @@ from dflash_deploy.errors import BadInput, EngineNotReady, NotPossible
 from dflash_deploy.operations.bench import LIMITS, Measured, circumstances, described_target, speculation_of_plan
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.restarts import check_speculating
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.command import engine_command
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.planning import plan_of, plan_with

@@ -11,7 +11,7 @@ from typing import Literal
 from dflash_deploy.checks.check import CheckResult, deployed_endpoint
 from dflash_deploy.checks.run import QUICK, CheckReport, run_checks
 from dflash_deploy.deployment.directory import Change, Deployment, changes, last_good, remember_good
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.deployment.upgrading import forget_upgrade
 from dflash_deploy.document import AcceptanceLength, Documented, Hidden, Positive, Rate, Seconds
@@ -27,14 +27,12 @@ from dflash_deploy.errors import (
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.planning import make_plan, plan_of
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
-from dflash_deploy.startup.engine import endpoint_of
+from dflash_deploy.startup.engine import endpoint_of, whole_url
 from dflash_deploy.startup.progress import remember_seconds
-from dflash_deploy.startup.published import whole_url
 from dflash_deploy.startup.restore import apply_fix, fix_changes, restore_last_good
 from dflash_deploy.startup.start import Ready, bring_up, preflight, start_worker
 from dflash_deploy.weights.pull import requested_models

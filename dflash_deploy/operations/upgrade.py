@@ -17,7 +17,7 @@ from dflash_deploy.catalog.models import entry_text
 from dflash_deploy.deployment import upgrading
 from dflash_deploy.deployment.directory import Deployment, changes, last_good, remember_good
 from dflash_deploy.deployment.files import PUBLIC, not_written, write_if_changed
-from dflash_deploy.deployment.journal import record
+from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import locked
 from dflash_deploy.deployment.upgrading import planned_before
 from dflash_deploy.document import Documented, Hidden
@@ -27,7 +27,6 @@ from dflash_deploy.operations.described import with_models
 from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.test import test
 from dflash_deploy.operations.up import Start, start_good, with_weights
-from dflash_deploy.operations.work import engine_work
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import catalog_for, make_plan, plan_of, plan_to_stop
 from dflash_deploy.runtime.select import runtime_for

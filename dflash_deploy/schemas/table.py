@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from dflash_deploy.catalog.hardware import Profile
+from dflash_deploy.catalog.models import Drafter, Family, Target
 from dflash_deploy.document import CommandData
 from dflash_deploy.operations import connect, described, image, keys, models, pull, status
 from dflash_deploy.operations.ask import WholeAnswer
@@ -17,6 +21,7 @@ from dflash_deploy.operations.explain import ExplainedLog
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.operations.here import Deployments
 from dflash_deploy.operations.key_file import KeyFile
+from dflash_deploy.operations.models import ModelProfile
 from dflash_deploy.operations.plan import Created, Planned, Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.test import Tested
@@ -24,9 +29,29 @@ from dflash_deploy.operations.tune import Tuned, TunePlan
 from dflash_deploy.operations.up import Restarted, RolledBackTo, Running, Unready, Worker
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
-from dflash_deploy.schemas import planning
 
 PROGRESS = "progress"  # the name of the schema of a line of `--json-stream` before the last one
+
+
+def _without_targets(schema: dict[str, Any]) -> None:
+    """Take out what the document has elsewhere."""
+    for name in ("targets", "drafter"):
+        del schema["properties"][name]
+        schema["required"].remove(name)
+
+
+class FamilyData(Family):
+    """The base model."""
+
+    model_config = ConfigDict(json_schema_extra=_without_targets)
+
+
+class ModelsShowData(Target):
+    """One model: the target's entry in the catalog, its drafter, its base model, and the hardware that can serve it."""
+
+    drafter: Drafter
+    family: FamilyData
+    profiles: Annotated[list[ModelProfile], Field(description="all hardware profiles, and whether they can serve it")]
 
 
 # Every command of the core with `--json`, by its full name.
@@ -53,7 +78,7 @@ CORE: Mapping[str, CommandData] = {
     "profiles list": CommandData((models.Profiles,)),
     "profiles show": CommandData((Profile,)),
     "models list": CommandData((models.Models,)),
-    "models show": CommandData((planning.ModelsShowData,)),
+    "models show": CommandData((ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
     "models convert gguf": CommandData((pull.Converted,)),

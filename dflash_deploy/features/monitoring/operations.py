@@ -31,8 +31,7 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import generate_key
 from dflash_deploy.runtime.compose import compose_environment, run_command
 from dflash_deploy.serve.gateway.keys import LIVENESS
-from dflash_deploy.startup.engine import url_of
-from dflash_deploy.startup.published import published_of
+from dflash_deploy.startup.engine import published_of, url_of
 
 # Its files that differ between deployments: names with a dollar sign are filled in.
 FILLED = ("prometheus.yml", "limits.yaml", "blackbox/blackbox.yml")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.bench.page import page as report_page
+from dflash_deploy.operations.bench import page as report_page
 from tests.support.browser import Page, browser_or_skip
 from tests.support.measured import document, talked
 

@@ -3,7 +3,7 @@
 import json
 import re
 
-from dflash_deploy.bench.page import PLACEHOLDER, page
+from dflash_deploy.operations.bench import PLACEHOLDER, page
 from tests.support.measured import document, talked
 from tests.support.schemas import data_problems
 

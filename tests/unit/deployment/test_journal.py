@@ -9,10 +9,9 @@ import pytest
 
 from dflash_deploy.deployment import journal
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.journal import NAME, events, record
+from dflash_deploy.deployment.journal import NAME, engine_work, events, record
 from dflash_deploy.errors import EngineNotReady, FileRefused, RolledBack
 from dflash_deploy.operations.status import history
-from dflash_deploy.operations.work import engine_work
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 KEY = "a-key-of-this-deployment-0123456789abcdefg"

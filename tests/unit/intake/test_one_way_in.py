@@ -23,7 +23,7 @@ _OF_THE_PACKAGE = "a file of this package, which the installation wrote"
 KEPT: Mapping[str, tuple[int, str]] = {
     "assets.py": (2, _OF_THE_PACKAGE),
     "bench/agents.py": (1, _OF_THE_PACKAGE),
-    "bench/page.py": (1, _OF_THE_PACKAGE),
+    "operations/bench.py": (1, _OF_THE_PACKAGE),
     "bench/workload.py": (1, _OF_THE_PACKAGE),
     "catalog/load.py": (1, _OF_THE_PACKAGE),
     "catalog/read.py": (1, _OF_THE_PACKAGE),

@@ -16,7 +16,7 @@ from dflash_deploy.plan.command import engine_environment
 from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.field import domain_in
-from dflash_deploy.startup.published import published_of, whole_url
+from dflash_deploy.startup.engine import published_of, whole_url
 from tests.support.machines import RECORDED
 
 BOX = Deployment(Path("/box"))
