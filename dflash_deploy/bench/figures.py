@@ -278,10 +278,12 @@ class Beside(Documented):
     """Here: tokens/s with the drafter; null if it was not measured."""
     ours_acceptance_length: AcceptanceLength | None
     """Here: tokens per step; null if it was not measured."""
+    condition: str = ""
+    """What slowed the GPUs of this machine down, if a figure is below the published one; empty if nothing is known."""
 
 
-def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Beside]:
-    """The published rows with a measurement to compare."""
+def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row], condition: str = "") -> list[Beside]:
+    """The published rows with a measurement to compare. `condition` is what slowed the GPUs of this machine down."""
     ours = {(row.workload, row.concurrency, row.speculation): row for row in rows}
     measured = {(row.workload, row.concurrency) for row in rows}
     pairs = [
@@ -291,11 +293,17 @@ def beside(published: Iterable[PublishedSpeed], rows: Sequence[Row]) -> list[Bes
         )
         for speed in published
     ]
-    return [
+    found = [
         _beside(speed, name, ours.get((name, speed.concurrency, "dflash")), ours.get((name, speed.concurrency, "off")))
         for speed, name in pairs
         if name is not None
     ]
+    return [replace(one, condition=condition) if _is_slower(one) else one for one in found]
+
+
+def _is_slower(one: Beside) -> bool:
+    pairs = ((one.ours_plain, one.plain), (one.ours_dflash, one.dflash))
+    return any(ours and theirs and ours < theirs for ours, theirs in pairs)
 
 
 def _beside(speed: PublishedSpeed, workload: str, drafted: Row | None, plain: Row | None) -> Beside:

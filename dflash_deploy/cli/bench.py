@@ -139,6 +139,8 @@ def _shown(done: Benchmark, load: float) -> Iterator[Shown]:
     else:
         yield "published for this machine and these models (tokens/s; other prompts, lengths and engines)"
         yield _beside(done.published)
+        slowed = dict.fromkeys(one.condition for one in done.published if one.condition)
+        yield from (f"slowed     below a published figure, and {condition}" for condition in slowed)
     yield from verdicts(done.rows)
 
 

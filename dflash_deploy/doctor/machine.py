@@ -7,11 +7,23 @@ hold memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from dflash_deploy.doctor.check import Check, DoctorContext, at_least, gib
-from dflash_deploy.host.gpu import VISIBLE, Gpu, GpuProcess, gpu_processes, read_memory, running_programs, tenants
+from dflash_deploy.doctor.check import Check, DoctorContext, Status, at_least, gib
+from dflash_deploy.host.gpu import (
+    OOM_DAEMONS,
+    VISIBLE,
+    Gpu,
+    GpuProcess,
+    driver_advice,
+    gpu_processes,
+    is_lost,
+    read_memory,
+    running_programs,
+    tenants,
+)
+from dflash_deploy.host.machine import read_limits
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fitting_gpus
 from dflash_deploy.plan.memory import GIB
@@ -32,10 +44,11 @@ def gpu(subject: DoctorContext) -> Iterator[Check]:
     elif not facts.gpus:
         wanted = plan.profile.gpus if plan else 0
         saw = facts.gpu_problem or "nvidia-smi is not installed, and the PCI bus has no NVIDIA GPU"
-        yield Check("gpu", "no" if wanted or facts.gpu_problem else "warning", saw, _driver_advice(facts.gpu_problem))
+        yield Check("gpu", "no" if wanted or facts.gpu_problem else "warning", saw, driver_advice(facts.gpu_problem))
     elif facts.gpu_problem:
-        saw = f"{_named(facts.gpus)}, but not all GPUs respond: {facts.gpu_problem}"
-        yield Check("gpu", "warning", saw, "run `nvidia-smi` and `dmesg | grep NVRM`; a lost GPU needs a reboot")
+        lost = is_lost(facts.gpu_problem) and not (plan and plan.values.get(VISIBLE))
+        saw = f"{_named(facts.gpus)}, but {facts.gpu_problem}"
+        yield Check("gpu", "no" if lost else "warning", saw, driver_advice(facts.gpu_problem))
     elif any(one.mig for one in facts.gpus):
         cut = ", ".join(str(one.index) for one in facts.gpus if one.mig)
         saw = f"{_named(facts.gpus)}; GPU {cut} is split into MIG slices, of which {VISIBLE} names none"
@@ -160,17 +173,89 @@ def _kind(one: Gpu) -> str:
     return f"{one.name} ({f'compute capability {one.compute_capability}, ' if one.compute_capability else ''}{size})"
 
 
-def _driver_advice(problem: str) -> str:
-    """What to do if nvidia-smi lists no GPU."""
-    if "version mismatch" in problem:
-        return "reboot: the driver was updated, but the old one is still loaded"
-    if "hangs" in problem:
-        return "`dmesg | grep -i nvrm` shows the reason; a hung driver needs a reboot"
-    return "install the NVIDIA driver and reboot, or run without a GPU: `init --profile cpu`"
+BUSY = 50  # percent of utilization from which clocks and link are those of a GPU under load
+HOT = 90  # degrees C; GPUs slow down from 83 to 93 on
+NARROW = 4  # lanes of PCIe up to which loading, and the work of several GPUs together, take longer
+# Shares of the default power limit and of the highest clock below which a GPU is clearly slower than published ones.
+CAPPED, SLOW = 0.9, 0.4
+# Bits of the reasons for lower clocks (nvml.h): heat, as software or hardware sees it; the power supply.
+HEAT, BRAKE = 0x20 | 0x40, 0x80
 
 
-# Programs that end a process when memory is short; DGX OS has earlyoom (hasso5703/dgx-spark-qwen38@719c17b).
-OOM_DAEMONS = ("earlyoom", "systemd-oomd")
+def condition(subject: DoctorContext) -> Iterator[Check]:
+    """What slows the GPUs of the plan down, or makes them unusable."""
+    facts, plan = subject.facts, subject.plan
+    used = (fitting_gpus(plan.profile, facts) or facts.gpus) if plan and not plan.engine.cpu else facts.gpus
+    for one in () if plan and plan.engine.cpu else used:
+        name = f"condition of GPU {one.index}" if len(facts.gpus) > 1 else "condition"
+        found = [Check(name, status, saw, fix) for status, saw, fix in conditions(one)]
+        fine = [Check(name, "ok", "nvidia-smi shows no fault and no limit")] if one.condition else []
+        yield from found or fine
+
+
+def conditions(one: Gpu) -> Iterator[tuple[Status, str, str]]:
+    """What slows one GPU down, or makes it unusable: as status, finding and what to do."""
+    cells, smi, own = one.condition, f"sudo nvidia-smi -i {one.index}", one.memory is not None
+    busy = _number(cells, "utilization.gpu") >= BUSY
+    width, widest, speed, fastest = (
+        _number(cells, f"pcie.link.{name}") for name in ("width.current", "width.max", "gen.current", "gen.max")
+    )
+    limit, usual = _number(cells, "power.limit"), _number(cells, "power.default_limit")
+    clock, top = _number(cells, "clocks.current.sm"), _number(cells, "clocks.max.sm")
+    heat, reasons = _number(cells, "temperature.gpu"), int(_number(cells, "clocks_throttle_reasons.active"))
+    mode, action = cells.get("compute_mode", "Default"), cells.get("gpu_recovery_action", "None")
+    pending = "Yes" in {cells.get("retired_pages.pending"), cells.get("remapped_rows.pending")}
+    if mode != "Default":
+        yield "no" if mode == "Prohibited" else "warning", f"its compute mode is {mode}", f"`{smi} -c DEFAULT`"
+    if action != "None":
+        yield "no", f"the driver asks for a recovery: {action}", f"reboot, or end its processes, then `{smi} -r`"
+    if errors := _number(cells, "ecc.errors.uncorrected.volatile.total"):
+        yield (
+            "warning",
+            f"{errors:.0f} uncorrected errors of its memory (ECC)",
+            "`nvidia-smi -q -d ECC` has more; reboot",
+        )
+    if pending:
+        yield "warning", "faulty rows of its memory wait for a reset to be replaced", f"reboot, or `{smi} -r`"
+    # a GPU without memory of its own is no PCIe card, and idle cards lower the generation of their link
+    if own and ((0 < width <= NARROW and width < widest) or (busy and 0 < speed < fastest)):
+        link = f"its PCIe link is x{width:.0f} of x{widest:.0f}, generation {speed:.0f} of {fastest:.0f}"
+        yield "warning", link, "use another slot, without a riser; check again while the engine works"
+    if 0 < limit < CAPPED * usual:
+        saw = f"its power limit is {limit:.0f} W of {usual:.0f} W ({100 * limit / usual:.0f} %)"
+        yield "warning", saw, f"`{smi} -pl {usual:.0f}`, unless the limit is wanted"
+    if heat >= HOT or reasons & HEAT:
+        yield "warning", f"it is too hot ({heat:.0f} °C) and slows down", "check its fans, dust and the air around it"
+    if reasons & BRAKE:
+        yield "warning", "the power supply slows it down (HW power brake)", "check the power supply and its cables"
+    if busy and 0 < clock < SLOW * top:
+        saw = f"it runs at {clock:.0f} of {top:.0f} MHz under load, with {cells.get('power.draw', 'unknown')} W"
+        unplug = "shut down and unplug the power supply for 60 s, which ends the power-saving state of a DGX Spark"
+        yield "warning", saw, f"`{smi} -rgc`; check power and cooling" if own else unplug
+
+
+def _number(cells: Mapping[str, str], name: str) -> float:
+    """The number of a cell, decimal or hexadecimal; 0 if there is none."""
+    try:
+        return float(int(cells[name], 16) if cells[name].startswith("0x") else cells[name])
+    except (KeyError, ValueError):
+        return 0.0
+
+
+HOST_MEMORY = 4 * GIB  # bytes of the system's memory that an engine on a GPU needs at least: vLLM 0.32 idles at 2.5
+PROCESSES, FILES = 4096, 4096  # threads of torch and the kernels' compilers; connections, and parts of weights
+
+
+def limits(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
+    """Limits that a native engine inherits. CUDA reserves addresses for the memory of the GPUs and of the system."""
+    need, cores = (_cpu_need(plan), subject.facts.cpus) if plan.engine.cpu else (HOST_MEMORY, 2)
+    least = {"MemoryMax": need, "CPUQuota": cores, "LimitNPROC": PROCESSES, "LimitNOFILE": FILES}
+    for name, limit in read_limits().items() if plan.runtime == "native" else ():
+        if limit < (wanted := least.get(name, math.inf)):
+            seen, asked = (gib(one) if name == "MemoryMax" else f"{one:g}" for one in (limit, wanted))
+            fix = f"raise {name}= in the unit of systemd, or the limit of the container or the shell (`ulimit`)"
+            yield Check("limits", "warning", f"{name} of this process is {seen}, and {asked} is needed", fix)
+
 
 SWAPPED = GIB  # bytes in swap from which it is in use; idle programs leave less
 SHOWN, SMALLEST = 4, GIB // 2  # tenants that are shown at most, and the bytes that each of them holds at least

@@ -15,6 +15,7 @@ from dflash_deploy.redact import Redactor
 
 OF_THE_MACHINE: tuple[tuple[str, Callable[[DoctorContext], Iterator[Check]]], ...] = (
     ("gpu", machine.gpu),
+    ("condition", machine.condition),
     (".env", deployment.env_file),
     ("leftovers", deployment.leftovers),
 )
@@ -27,6 +28,7 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
     ("gpu in containers", container.gpus_in_containers),
     ("memory", machine.memory),
     ("unified memory", machine.unified_memory),
+    ("limits", machine.limits),
     ("disk", deployment.disk),
     ("weights", deployment.weights),
     ("port", network.port),

@@ -13,7 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dflash_deploy.host.ask import CommandOutput, ask, container_names
@@ -27,7 +27,7 @@ TIMEOUT = 20.0
 
 _UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')
 # nvidia-smi 610 and newer call driver_version deprecated; CUDA 14 removes it.
-_SUCCESSORS = {"driver_version": "kmd_version"}
+_SUCCESSORS = {"driver_version": "kmd_version", "clocks_throttle_reasons.active": "clocks_event_reasons.active"}
 
 
 @dataclass(frozen=True)
@@ -115,10 +115,34 @@ def _problem(answer: CommandOutput, rows: tuple[Mapping[str, str], ...], timeout
 
 
 FIELDS = ("index", "name", "compute_cap", "memory.total", "memory.free", "driver_version", "mig.mode.current")
+# What slows a GPU down or makes it unusable, for which `nvidia-smi --help-query-gpu` of 610.43 is the source.
+CONDITION = (
+    *("pcie.link.width.current", "pcie.link.width.max", "pcie.link.gen.current", "pcie.link.gen.max"),
+    *("power.limit", "power.default_limit", "power.draw", "temperature.gpu", "utilization.gpu"),
+    *("clocks.current.sm", "clocks.max.sm", "clocks_throttle_reasons.active", "compute_mode", "gpu_recovery_action"),
+    *("ecc.errors.uncorrected.volatile.total", "retired_pages.pending", "remapped_rows.pending"),
+)
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 # The variables that name an engine's GPUs, by the numbers of nvidia-smi.
 VISIBLE, IN_ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+
+# What nvidia-smi and the driver say of a GPU that they cannot reach; 15 is the exit code for it.
+_LOST = r"(?i)\blost\b|fallen off|requires reset|device handle|became inaccessible|exited with code 15"
+_KERNEL_SAYS = "`sudo dmesg | grep -i nvrm` shows the reason"
+_CPU = "or run without a GPU: `init --profile cpu`"
+# What to do about the problem of a reading, by words of it.
+_ADVICE = {
+    "version mismatch": "reboot: the driver was updated, but the old one is still loaded",
+    "hangs": f"{_KERNEL_SAYS}; a hung driver needs a reboot",
+    _LOST: f"{_KERNEL_SAYS}; reboot, or until then set {VISIBLE} to GPUs that respond",
+    "No devices were found": f"the driver runs and finds no GPU: {_KERNEL_SAYS}, such as missing power cables, or a "
+    "GPU that needs the open kernel modules, as Blackwell does",
+    "communicate with the NVIDIA driver": "load the driver's module, which a new kernel may lack: `dkms status`, "
+    "`sudo modprobe nvidia`; with Secure Boot it must be signed: `mokutil --sb-state`",
+    "not installed|^$": f"install the NVIDIA driver and reboot, {_CPU}",
+}
+_OTHER_ADVICE = f"run `{NAME}`; {_KERNEL_SAYS}; {_CPU}"
 
 # The lines of `nvidia-smi -L`: a GPU, and a slice of it with the GB of its memory in its name (NVIDIA MIG User Guide,
 # "MIG Device Names"; tests/support/recorded/nvidia-smi).
@@ -133,7 +157,7 @@ class Gpu:
     `compute_capability` is empty if the driver is too old to report it. `mig` is true if the GPU is split into MIG
     `slices`; `memory` is still that of the whole card. A slice has a `uuid`, and the memory of its name, which is up to
     3 % more than it has. The name does not identify a machine: a DGX Spark reports
-    `NVIDIA GB10` or `NVIDIA JMJWOA-Generic-GPU`, and so do other machines.
+    `NVIDIA GB10` or `NVIDIA JMJWOA-Generic-GPU`, and so do other machines. `condition` are the cells of CONDITION.
     """
 
     name: str
@@ -145,6 +169,7 @@ class Gpu:
     free: int | None = None
     uuid: str = ""
     slices: tuple[Gpu, ...] = ()
+    condition: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -160,8 +185,13 @@ def read_gpus(program: str | None = None, *, timeout: float = TIMEOUT, pci_devic
 
     A machine without nvidia-smi has no GPU, unless the PCI bus has one. An nvidia-smi that fails or hangs is a problem.
     """
-    table = query("gpu", FIELDS, program=program, timeout=timeout)
-    gpus = gpus_of(table.rows)
+    table = query("gpu", (*FIELDS, *CONDITION), program=program, timeout=timeout)
+    if not (table.rows or table.absent or "hangs" in table.problem):
+        # one that refuses a field in other words still lists its GPUs
+        table = query("gpu", FIELDS, program=program, timeout=timeout)
+    gpus = gpus_of(row for row in table.rows if row["name"])
+    if not table.problem and (unread := [row["index"] for row in table.rows if not row["name"]]):
+        table = replace(table, problem=f"{NAME} does not reach GPU {', '.join(unread)}, which is lost or needs a reset")
     if any(gpu.mig for gpu in gpus):
         gpus = with_slices(gpus, listing(program, timeout=timeout))
     if gpus:
@@ -171,6 +201,16 @@ def read_gpus(program: str | None = None, *, timeout: float = TIMEOUT, pci_devic
         missing = f"{seen} NVIDIA GPU on the PCI bus, but {NAME} is not installed: the driver is missing"
         return GpuReading((), missing if seen else "")
     return GpuReading((), table.problem or f"{NAME} lists no GPU")
+
+
+def is_lost(problem: str) -> bool:
+    """Whether the problem of a reading is a GPU that was lost, and not only a warning beside the rows."""
+    return re.search(_LOST, problem) is not None
+
+
+def driver_advice(problem: str) -> str:
+    """What to do about the problem of a reading."""
+    return next((advice for words, advice in _ADVICE.items() if re.search(words, problem)), _OTHER_ADVICE)
 
 
 def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
@@ -184,6 +224,7 @@ def gpus_of(rows: Iterable[Mapping[str, str]]) -> tuple[Gpu, ...]:
             index=int(row["index"]) if row["index"].isdigit() else place,
             mig=row["mig.mode.current"] == "Enabled",
             free=mebibytes(row["memory.free"]),
+            condition={name: row[name] for name in CONDITION if row.get(name)},
         )
         for place, row in enumerate(rows)
     )
@@ -317,6 +358,10 @@ def tenants(proc: Path = PROC) -> tuple[Tenant, ...]:
         Tenant(process or f"container {names.get(identity, identity[:12])}", size)
         for (identity, process), size in held.most_common()
     )
+
+
+# Programs that end a process when memory is short; DGX OS has earlyoom (hasso5703/dgx-spark-qwen38@719c17b).
+OOM_DAEMONS = ("earlyoom", "systemd-oomd")
 
 
 def running_programs(proc: Path = PROC) -> frozenset[str]:

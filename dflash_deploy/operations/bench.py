@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any
 
 from dflash_deploy import __version__
@@ -25,8 +26,10 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import check_output, write_output
 from dflash_deploy.deployment.journal import engine_work, record
 from dflash_deploy.deployment.lock import command_lock
+from dflash_deploy.doctor.machine import conditions
 from dflash_deploy.document import SCHEMA, Count, Documented, Hidden, Keywords, Positive
 from dflash_deploy.errors import BadInput, BenchmarkMissed, EngineNotReady, NotPossible
+from dflash_deploy.host.gpu import Gpu, read_gpus
 from dflash_deploy.operations.addresses import address_of
 from dflash_deploy.operations.figures import DESCRIBING, keep_figures
 from dflash_deploy.operations.reporter import SILENT, Reporter
@@ -321,10 +324,15 @@ def bench(
         requests=requests,
         context=context,
     )
+    gpus: list[Gpu] = []
+    reading = Timer(UNDER_LOAD, lambda: gpus.extend(read_gpus().gpus if target.plan else ()))
+    reading.daemon = True
+    reading.start()
     rows = _measured(target, sweep, reporter)
+    reading.cancel()
     done = Benchmark(
         rows=tuple(rows),
-        published=tuple(_published(target, rows)),
+        published=tuple(_published(target, rows, gpus)),
         failure=missed(rows, min_speedup, ours=target.plan is not None),
         measured=Measured(**target.description, **circumstances(limits, repeats), context=context),
         workloads=described(sweep.workloads),
@@ -338,11 +346,15 @@ def bench(
     return done
 
 
-def _published(target: BenchTarget, rows: Sequence[Row]) -> list[Beside]:
+UNDER_LOAD = 5.0  # seconds after the beginning of the measurement when the GPUs are read, once
+
+
+def _published(target: BenchTarget, rows: Sequence[Row], gpus: Sequence[Gpu]) -> list[Beside]:
     if target.plan is None:
         return []
+    condition = "; ".join(f"GPU {one.index}: {saw}" for one in gpus for _, saw, _ in conditions(one))
     place = (target.plan.profile.name, target.plan.pair.name)
-    return beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows)
+    return beside([speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place], rows, condition)
 
 
 def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -> None:

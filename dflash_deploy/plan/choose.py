@@ -11,7 +11,7 @@ from dflash_deploy.catalog.load import GPUS, Catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.errors import NotPossible, UnknownProfile
-from dflash_deploy.host.gpu import Gpu
+from dflash_deploy.host.gpu import Gpu, driver_advice
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.compatible import capability, obstacles
 from dflash_deploy.plan.memory import GIB
@@ -50,7 +50,8 @@ def choose_profile(facts: HostFacts, catalog: Catalog) -> Profile:
     if facts.gpu_problem and not facts.gpus:
         raise UnknownProfile(
             f"the GPU cannot be read: {facts.gpu_problem}",
-            hint=f"fix the driver, or name the hardware with --profile: {', '.join(sorted(catalog.profiles))}",
+            hint=f"{driver_advice(facts.gpu_problem)}; or name the hardware with --profile: "
+            f"{', '.join(sorted(catalog.profiles))}",
         )
     described = (one for one in catalog.profiles.values() if one.hardware.machines == 1 and fits(one, facts))
     candidates = [*described, *_computed(facts, catalog)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dflash_deploy.host.gpu import VISIBLE, Gpu
+from dflash_deploy.host.gpu import VISIBLE, Gpu, driver_advice, is_lost
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.base_image import base_images, driver_needed
 from dflash_deploy.plan.choose import fits, fitting_gpus
@@ -22,7 +22,7 @@ def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     if fits(plan.profile, facts):
         return None
     seen = ", ".join(f"{gpu.name}{' (split by MIG)' if gpu.mig else ''}" for gpu in facts.gpus)
-    seen = seen or facts.gpu_problem or "no GPU"
+    seen = seen or (f"no GPU that can be read ({facts.gpu_problem})" if facts.gpu_problem else "no GPU")
     return Finding(
         id="hardware-differs",
         severity="warning",
@@ -30,6 +30,30 @@ def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
         why="sizes and backends are chosen for the profile's hardware",
         fix="use the files on the machine they are for, or set this machine's profile "
         f"({Settings.dflash_profile}, --profile)",
+    )
+
+
+def gpu_missing(plan: Plan, facts: HostFacts) -> Finding | None:
+    """A GPU that is lost, or fewer GPUs than the plan needs.
+
+    A machine without GPUs and without a problem may only make the files for another one.
+    """
+    settings, problem, here = plan.settings, facts.gpu_problem, len(facts.gpus)
+    split = (settings.tensor_parallel_size or 0) * settings.data_parallel_size // settings.nodes
+    needed = split or plan.profile.match.gpus
+    # `visible-gpus` is about GPUs that are named
+    named = here and plan.values.get(VISIBLE, "").strip()
+    if plan.engine.cpu or named or not (here or problem) or (here >= needed and not is_lost(problem)):
+        return None
+    return Finding(
+        id="gpu-missing",
+        severity="error",
+        message=f"GPUs that the plan needs: {needed}; GPUs that respond: {here}{f' ({problem})' if problem else ''}",
+        why="the engine ends or waits for the GPU that is missing, and CUDA may fail on the others",
+        fix=driver_advice(problem)
+        if problem
+        else "set another --profile, or use the files on the machine they are for",
+        source="nvidia-smi, return codes",
     )
 
 
@@ -180,6 +204,7 @@ def profile_computed(plan: Plan, facts: HostFacts) -> Finding | None:
 
 RULES: tuple[Rule, ...] = (
     hardware_differs,
+    gpu_missing,
     profile_computed,
     gpus_unused,
     visible_gpus,

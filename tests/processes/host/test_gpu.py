@@ -10,7 +10,7 @@ from dflash_deploy.host import gpu as nvidia_smi
 from dflash_deploy.host.gpu import Gpu, GpuReading, read_gpus
 from dflash_deploy.host.machine import read_facts
 from tests.support.commands import eventually
-from tests.support.recorded import plays
+from tests.support.recorded import plays, reports
 
 MIB = 2**20
 NO_BUS = Path("/nowhere")
@@ -201,3 +201,35 @@ def test_whatever_it_does_nothing_is_raised(tmp_path: Path, body: str) -> None:
     broken.chmod(0o755)
     assert read_gpus(str(broken)).gpus == ()
     assert read_gpus(str(broken)).problem
+
+
+def test_the_condition_comes_with_the_same_query(tmp_path: Path) -> None:
+    program = reports(tmp_path, {"power.limit": "100.00"}, {"pcie.link.width.current": "1"})
+    log = tmp_path / "queries"
+    logged = tmp_path / "logged"
+    logged.write_text(f'#!/bin/sh\necho >> {log}\nexec {program} "$@"\n')
+    logged.chmod(0o755)
+    first, second = read_gpus(str(logged)).gpus
+    assert (first.condition["power.limit"], second.condition["pcie.link.width.current"]) == ("100.00", "1")
+    assert "retired_pages.pending" not in first.condition
+    assert log.read_text() == "\n"
+
+
+def test_a_gpu_whose_cells_are_errors_is_a_problem_beside_the_others(tmp_path: Path) -> None:
+    lost = {"name": "[GPU is lost]", "compute_cap": "[GPU is lost]", "memory.total": "[GPU is lost]"}
+    found = read_gpus(reports(tmp_path, {}, lost))
+    assert [gpu.index for gpu in found.gpus] == [0]
+    assert found.problem == "nvidia-smi does not reach GPU 1, which is lost or needs a reset"
+
+
+@pytest.mark.parametrize(
+    "tail", ["Lost GPU 1", "Unable to determine the device handle for GPU1: 0000:41:00.0: Unknown Error"]
+)
+def test_a_lost_gpu_is_told_from_a_warning(tmp_path: Path, tail: str) -> None:
+    assert nvidia_smi.is_lost(read_gpus(reports(tmp_path / "lost", {}, tail=f"{tail}\n", code=15)).problem)
+    assert nvidia_smi.is_lost(read_gpus(reports(tmp_path / "silent", {}, code=15)).problem)
+    warned = read_gpus(
+        reports(tmp_path / "warned", {}, tail="WARNING: infoROM is corrupted at gpu 0000:01:00.0\n", code=14)
+    )
+    assert warned.problem
+    assert not nvidia_smi.is_lost(warned.problem)

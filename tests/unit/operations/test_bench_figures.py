@@ -1,7 +1,9 @@
 """Which figures of `bench` a deployment keeps."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,14 +11,16 @@ import pytest
 from dflash_deploy.bench.figures import Row
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.host.gpu import GpuReading
+from dflash_deploy.operations import bench as measuring
 from dflash_deploy.operations.bench import BenchTarget, Work, bench, described_target
 from dflash_deploy.operations.figures import LAST_BASELINE, LAST_FIGURES
 from dflash_deploy.operations.reporter import Reporter
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.redact import Redactor
 from dflash_deploy.rules.table import plan_deployment
-from tests.support.machines import RECORDED
-from tests.support.measured import rows
+from tests.support.machines import RECORDED, RTX_3090
+from tests.support.measured import PUBLISHED, rows
 
 
 def planned() -> Plan:
@@ -46,3 +50,27 @@ def test_only_the_engine_itself_without_drafts_becomes_the_baseline(
 ) -> None:
     bench(scripted(Deployment(tmp_path), planned(), **further), workloads=["own"])
     assert {file.name for file in (tmp_path / ".dflash").iterdir()} == kept
+
+
+def test_a_condition_stands_beside_figures_below_the_published_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = replace(RTX_3090, condition={"power.limit": "100", "power.default_limit": "350"})
+
+    class Loaded(Scripted):
+        def each(self, work: Work, reporter: Reporter) -> list[Row]:
+            for thread in threading.enumerate():
+                if isinstance(thread, threading.Timer):
+                    thread.join()
+            return super().each(work, reporter)
+
+    monkeypatch.setattr(measuring, "UNDER_LOAD", 0.0)
+    monkeypatch.setattr(measuring, "read_gpus", lambda: GpuReading((slow,)))
+    plan = plan_deployment(RECORDED["b200"], Choice(profile="b200"), load_catalog())
+    speed = PUBLISHED.model_copy(update={"pair": plan.pair.name, "profile": "b200", "dflash": 1e6})
+    reached = speed.model_copy(update={"plain": 1.0, "dflash": 1.0})
+    monkeypatch.setattr(measuring, "load_catalog", lambda: SimpleNamespace(speeds=(speed, reached)))
+    target = Loaded(*vars(scripted(Deployment(tmp_path), plan)).values())
+    below, above = bench(target, workloads=["code"]).published
+    assert below.condition == "GPU 0: its power limit is 100 W of 350 W (29 %)"
+    assert above.condition == ""

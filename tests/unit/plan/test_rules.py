@@ -99,6 +99,9 @@ CASES = [
     Case("drafter-named-twice", "error", "h100", {"DFLASH_DRAFTER": "other/drafter", "DRAFTER_HOST_PATH": "/m/mine"}),
     Case("kv-dtype-unknown", "error", "h100", {"DFLASH_KV_CACHE_DTYPE": "banana"}),
     Case("gpus-unused", "note", "h100", facts=machine(H100, H100)),
+    Case("gpu-missing", "error", "h100-x4", facts=machine(H100, replace(H100, index=1))),
+    Case("gpu-missing", "error", "h100", facts=replace(machine(H100), gpu_problem="nvidia-smi fails: Lost GPU 1")),
+    Case("gpu-missing", "error", "h100", facts=replace(machine(), gpu_problem="nvidia-smi fails: no GPU")),
     Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "7"}),
     Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "all"}),
     Case("visible-gpus", "error", "h100", {"CUDA_VISIBLE_DEVICES": "0,nvidia1"}),
@@ -449,6 +452,28 @@ def test_a_release_of_another_version_is_not_judged() -> None:
 )
 def test_weights_that_have_what_they_need(case: Case) -> None:
     assert not {"target-without-processor", "token-beyond-embedding", "projector-of-another-kind"} & set(findings(case))
+
+
+LOST = "nvidia-smi fails: Unable to determine the device handle for GPU1: 0000:41:00.0: GPU is lost"
+
+
+def test_what_is_missing_and_what_nvidia_smi_said_are_told_together() -> None:
+    facts = replace(machine(H100), gpu_problem=LOST)
+    found = findings(Case("", "note", "h100-x2", facts=facts))["gpu-missing"]
+    assert found.message == f"GPUs that the plan needs: 2; GPUs that respond: 1 ({LOST})"
+    assert "reboot" in found.fix
+    unread = findings(Case("", "note", "h100", facts=replace(machine(), gpu_problem=LOST)))["hardware-differs"]
+    assert f"this machine has no GPU that can be read ({LOST})" in unread.message
+
+
+def test_the_gpus_that_respond_can_be_named_and_a_warning_refuses_nothing() -> None:
+    two = machine(H100, replace(H100, index=1))
+    named = Case("", "note", "h100", {"CUDA_VISIBLE_DEVICES": "1"}, facts=replace(two, gpu_problem=LOST))
+    warned = Case("", "note", "h100", facts=replace(two, gpu_problem="nvidia-smi fails: WARNING: infoROM is corrupted"))
+    elsewhere = Case("", "note", "h100", facts=machine())
+    fewer = Case("", "note", "h100-x2", {"TENSOR_PARALLEL_SIZE": "1"}, facts=machine(H100))
+    for case in (named, warned, elsewhere, fewer, Case("", "note", "cpu", facts=replace(machine(), gpu_problem=LOST))):
+        assert "gpu-missing" not in findings(case)
 
 
 def test_a_named_slice_is_the_gpu_of_the_plan() -> None:
