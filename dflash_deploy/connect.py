@@ -46,6 +46,7 @@ class ClientTemplate(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
+    also: tuple[str, ...] = ()
     file: str
     where: str
     images_file: str = ""

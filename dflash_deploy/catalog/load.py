@@ -90,9 +90,11 @@ class Catalog:
         return found
 
     def find_profile(self, name: str) -> Profile | None:
-        """The profile of that name, in any case, else the computed one; `None` if there is neither."""
+        """The profile of that name or of one GPU with it, in any case, else the computed one; `None` without any."""
         name = name.lower()
-        return self.profiles.get(name) or computed(name, self.gpu_models, self.profiles, self.engines)
+        of_one = (one for one in self.profiles.values() if one.match.gpus == one.hardware.machines == 1)
+        named = next((one for one in of_one if name in map(str.lower, one.match.names)), None)
+        return self.profiles.get(name) or named or computed(name, self.gpu_models, self.profiles, self.engines)
 
     def pair(self, name: str) -> ModelPair:
         """The pair of that name, or of the target with that repository; upper and lower case are equal.

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +18,7 @@ from typer.exceptions import TyperException
 
 from dflash_deploy.cli.shared import taken, without_them
 from dflash_deploy.cli.shown import About, quoted
+from dflash_deploy.errors import DeployError
 from dflash_deploy.gone import GONE
 
 if TYPE_CHECKING:
@@ -111,8 +114,26 @@ def _show_usage(problem: TyperException) -> None:
     path = context.command_path if context else "dflash-deploy"
     # `python -m dflash_deploy` has three words
     below = path.removeprefix(context.find_root().command_path) if context else ""
-    hint = GONE.get(_unknown(problem, below)) or f"`{path} -h` shows what it accepts"
+    word = _unknown(problem, below)
+    hint = _removed_by_hand() if word in BY_HAND else GONE.get(word) or f"`{path} -h` shows what it accepts"
     typer.echo(f"  hint: {hint}", err=True)
+
+
+BY_HAND = ("rm", "remove", "uninstall")  # commands of other programs: this one removes no settings and no weights
+
+
+def _removed_by_hand() -> str:
+    """How to remove each deployment and this program, and where the weights are."""
+    from dflash_deploy.deployment.directory import Deployment, deployments_at_home
+    from dflash_deploy.serve.extras import uninstall_command
+    from dflash_deploy.serve.settings import Settings
+
+    weights = {"~/models"}
+    for place in (found := deployments_at_home()):
+        with suppress(DeployError):
+            weights.add(Deployment(place).values.get(Settings.model_host_path.name) or "~/models")
+    steps = [f"`dflash-deploy down --dir {quote(place.name)}`, `rm -r {quote(str(place))}`" for place in found]
+    return "; ".join([*steps, f"weights are in {', '.join(sorted(weights))}", f"`{uninstall_command()}`"])
 
 
 def _unknown(problem: TyperException, below: str) -> str:

@@ -50,6 +50,9 @@ def connect(
     _check_options(client, url, own=bool(key_file or model), key=key, acts=write or launch)
     if arguments and not launch:
         raise BadInput(f"`{arguments[0]}` is an argument for a client that does not start", hint="add --launch")
+    from dflash_deploy.operations.connect import named
+
+    client = named(client)
     found = _found(directory, client, url, key_file, model, key)
     if not client:
         return _listed(found)

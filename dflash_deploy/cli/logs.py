@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -102,8 +103,10 @@ def explain(
     """
     from dflash_deploy.operations.explain import explain_log
 
+    if file is None and command is None and not sys.stdin.isatty():
+        file = Path("-")
     if (file is None) == (command is None):
-        raise BadInput("explain reads one of a log and --command", hint="dflash-deploy explain engine.log")
+        raise BadInput("explain reads a log or --command, not both", hint="`dflash-deploy explain engine.log`")
     if command is not None:
         return _recipe(command, profile, engine)
     assert file is not None  # noqa: S101 - one of the two is given

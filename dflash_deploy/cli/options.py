@@ -20,6 +20,8 @@ import typer
 
 from dflash_deploy.errors import BadInput, DeployError
 from dflash_deploy.serve.api_keys import LARGEST_LIMIT
+from dflash_deploy.serve.field import tokens
+from dflash_deploy.serve.refusal import Refused
 
 if TYPE_CHECKING:
     from dflash_deploy.cli.shown import Report
@@ -209,8 +211,26 @@ Goal = Annotated[
     Literal["latency", "throughput", "context", "coding"] | None,
     typer.Option(help="Choose sizes and copies for this goal."),
 ]
+LONGEST_SEQUENCE = 10_000_000  # tokens
+
+
+def _tokens(written: str) -> int:
+    try:
+        found = tokens("--max-model-len", written)
+    except Refused as problem:
+        raise typer.BadParameter(f"`{written}` is not a whole number, such as 65536 or 64K") from problem
+    if found > LONGEST_SEQUENCE:
+        raise typer.BadParameter(f"`{written}` is more than {LONGEST_SEQUENCE}")
+    return found
+
+
 Length = Annotated[
-    int | None, typer.Option(min=1, max=10_000_000, help="Longest sequence in tokens: prompt and answer together.")
+    int | None,
+    typer.Option(
+        parser=_tokens,
+        metavar="TOKENS",
+        help="Longest sequence, prompt and answer together; 64K is 65536, 64k 64000.",
+    ),
 ]
 Streams = Annotated[int | None, typer.Option(min=1, max=100_000, help="Requests to answer at the same time.")]
 NoDrafter = Annotated[bool, typer.Option("--no-drafter", help="Disable speculative decoding, to compare with.")]

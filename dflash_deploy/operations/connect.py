@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from dflash_deploy.catalog.load import nearest
 from dflash_deploy.checks.check import reads_tool_calls, reasons, takes_images
 from dflash_deploy.client.endpoint import Endpoint, served_names
 from dflash_deploy.connect import (
@@ -280,9 +281,15 @@ def has_deployment(directory: Path) -> bool:
     return Deployment(directory).exists()
 
 
+def named(client: str) -> str:
+    """The name of a client in our list, for one that people use; the same word if the list has no such client."""
+    return next((name for name, one in clients().items() if client.lower() in one.also), client.lower())
+
+
 def _clients(client: str) -> Mapping[str, ClientTemplate]:
     """All known clients. Raises BadInput if the chosen one is not among them."""
     known = clients()
     if client and client not in known:
-        raise BadInput(f"`{client}` is not a known client", hint=f"known clients: {', '.join(known)}")
+        hint = f"{nearest(client, known)}; others: `dflash-deploy connect any`"
+        raise BadInput(f"`{client}` is not a known client", hint=hint)
     return known

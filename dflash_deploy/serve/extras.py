@@ -26,6 +26,15 @@ def install_command(extra: str, prefix: Path = Path(sys.prefix)) -> str:
     return f"{'pip' if active else f'{prefix}/bin/python -m pip'} install{index} {wanted}"
 
 
+def uninstall_command(prefix: Path = Path(sys.prefix)) -> str:
+    """Return the command that removes the program and its environment at `prefix`."""
+    if (prefix / "pipx_metadata.json").is_file():
+        return "pipx uninstall dflash-deploy"
+    if (prefix / "uv-receipt.toml").is_file():
+        return "uv tool uninstall dflash-deploy"
+    return f"{prefix}/bin/python -m pip uninstall dflash-deploy"
+
+
 def _made_by_uv(prefix: Path) -> bool:
     """Whether uv made the environment: it writes its version into the configuration, and installs no pip."""
     try:

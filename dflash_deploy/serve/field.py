@@ -178,6 +178,15 @@ def positive(name: str, value: str) -> int:
     return number
 
 
+UNITS = {"k": 1000, "K": 1024}
+
+
+def tokens(name: str, value: str) -> int:
+    """A whole number from 1 on; as for the engines, 64k is 64,000 and 64K is 65,536."""
+    digits = value.rstrip("kK") if value[-1:] in UNITS and value[:-1].isdigit() else value
+    return positive(name, digits) * (1 if digits == value else UNITS[value[-1]])
+
+
 def at_most(largest: int) -> Callable[[str, str], int]:
     """A positive integer up to `largest`."""
 

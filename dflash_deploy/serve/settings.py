@@ -71,7 +71,7 @@ class Settings(Values):
     dflash_attention_backend = Field(kinds.text, "", templates=_PYTHON)
     dflash_kv_cache_dtype = Field(kinds.text, "")
     # --- sizes
-    max_model_len = Field[int | None](kinds.positive, None, unit="tokens")
+    max_model_len = Field[int | None](kinds.tokens, None, unit="tokens")
     max_num_seqs = Field[int | None](kinds.positive, None, unit="sequences")
     max_num_batched_tokens = Field[int | None](kinds.positive, None, unit="tokens")
     gpu_memory_utilization = Field[float | None](kinds.fraction, None, unit="of a GPU's memory", templates=_PYTHON)
