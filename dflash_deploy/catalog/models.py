@@ -260,12 +260,18 @@ class Questions(Entry):
     ] = ""
 
 
+# Kinds of text that drafts are accepted differently in: those of `bench`, and long documents.
+Text = Literal["chat", "code", "maths", "long", "vision"]
+
+
 class Acceptance(Entry):
     """A measured mean acceptance length, including the token that the target adds."""
 
     workload: Annotated[str, Field(description="what was generated")]
+    text: Annotated[Text | None, Field(description="its kind of text; `null` if it is mixed or not stated")] = None
+    of: Annotated[str | None, Field(description="the nearest family, if it was measured there and not here")] = None
     draft_tokens: Annotated[int, Field(description="per step, without the token that the target adds")]
-    length: Annotated[float, Field(description="tokens per step")]
+    length: Annotated[float, Field(ge=1, description="tokens per step")]
     source: Annotated[str, Field(description="who measured it")]
 
 
@@ -291,8 +297,16 @@ class Family(Questions):
         dict[str, str], Field(description="lowest version of each engine that supports the architecture")
     ] = {}
     acceptance: Annotated[list[Acceptance], Field(description="measured acceptance lengths")] = []
+    mtp_acceptance: Annotated[
+        list[Acceptance], Field(description="those with the target's MTP head instead; empty: it has no MTP head")
+    ] = []
     settings: Annotated[Settings, Field(description="settings for every quantization")] = {}
     source: Annotated[str, Field(description="source of the shape and of the drafter's config")]
+
+    @property
+    def own_acceptance(self) -> tuple[Acceptance, ...]:
+        """The acceptance lengths that were measured with this family."""
+        return tuple(one for one in self.acceptance if one.of is None)
 
 
 class Dialect(Entry):

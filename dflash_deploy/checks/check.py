@@ -155,7 +155,7 @@ def deployed_endpoint(
         max_body_mib=settings.max_body_mib,
         trained_context=plan.pair.drafter.trained_context,
         prefix_caching=settings.enable_prefix_caching,
-        acceptance=tuple(family.acceptance) if plan.drafting else (),
+        acceptance=family.own_acceptance if plan.drafting else (),
         baseline=baseline,
         explain=explain,
     )
@@ -199,7 +199,7 @@ def unknown_endpoint(endpoint: Endpoint, catalog: Catalog, baseline: Baseline | 
         drafter_thinks=bool(named) and _drafter_thinks(named[0].family),
         # two quantizations of a model may have different drafters
         trained_context=trained.pop() if len(trained) == 1 else None,
-        acceptance=tuple(named[0].family.acceptance) if named else (),
+        acceptance=named[0].family.own_acceptance if named else (),
         baseline=baseline,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
     from dflash_deploy.operations.plan import Asked, EngineOption, Planned
     from dflash_deploy.plan.result import Choice, Plan
+    from dflash_deploy.plan.speed import Speed
 
 
 AskEngine = Annotated[
@@ -76,7 +77,7 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield f"command  {shlex.join(found.command)}"
     yield ""
     yield from _memory(made)
-    yield from _speed(made)
+    yield from _speed(found)
     yield from _published(found.speed.published)
     if asked:
         yield from _asked(asked)
@@ -144,18 +145,52 @@ def _gib(size: int) -> str:
     return f"{size / GIB:.1f}" if size >= GIB / 10 else f"{size / GIB:.3f}"
 
 
-def _speed(made: Plan) -> Iterator[str]:
-    """What the model of plan/speed.py expects; nothing for a processor."""
-    for speed in made.speed:
-        at = f"concurrency {speed.concurrency}"
-        line = f"speed    {at}: {speed.plain[0]:.0f} to {speed.plain[1]:.0f} tokens/s without the drafter"
-        if speed.dflash is not None and speed.acceptance is not None:
-            shortest, longest = speed.acceptance
-            line += f", {speed.dflash[0]:.0f} to {speed.dflash[1]:.0f} with it"
-            line += f" (at {shortest:.1f} to {longest:.1f} accepted tokens a step)"
-        yield line
-    if made.speed:
-        yield "         expected from bytes, bandwidth and acceptance, not measured"
+def _speed(found: Planned) -> Iterator[Shown]:
+    """What the model of plan/speed.py expects, by text and concurrency; nothing for a processor."""
+    made, speeds = found.plan, found.plan.speed
+    if not speeds:
+        return
+    yield "speed    tokens/s of all requests together, expected from bytes, bandwidth and acceptance, not measured:"
+    table = Grid("text", "tokens/step", *(f"concurrency {speed.concurrency}" for speed in speeds))
+    plain = [_expected(speed.plain_expected, speed.plain_tokens_per_s) for speed in speeds]
+    table.add_row("without drafts", "1", *plain)
+    both = bool(speeds[0].of("dflash"))
+    for index, text in enumerate(speeds[0].texts):
+        if both and text.drafts == "mtp" and text.text not in ("chat", "code"):
+            continue
+        cells = [_expected(speed.texts[index].tokens_per_s, speed.texts[index].range) for speed in speeds]
+        scaled = "" if text.published else "*"
+        table.add_row(f"{DRAFTS[text.drafts]}, {text.text}", f"{text.acceptance_length:.1f}{scaled}", *cells)
+    for (workload, kind), rates in found.measured.items():
+        cells = [f"{rates[speed.concurrency]:.0f}" if speed.concurrency in rates else "" for speed in speeds]
+        if any(cells):
+            table.add_row(f"measured {kind}, {workload}", "", *cells)
+    yield table
+    if any(not one.published for one in speeds[0].texts):
+        yield "         *: no length is published for this model and text; it is scaled from other models"
+    if speeds[0].note:
+        yield f"         the range is wider: {speeds[0].note}"
+    waiting = (made.settings.max_num_seqs or 0) * made.settings.data_parallel_size
+    if waiting and speeds[-1].concurrency > waiting:
+        yield f"         requests beyond {waiting} wait for others ({Settings.max_num_seqs})"
+    if faster := _faster(speeds):
+        yield f"         {faster}"
+
+
+DRAFTS = {"dflash": "DFlash", "mtp": "MTP"}
+
+
+def _expected(middle: float, around: Sequence[float]) -> str:
+    return f"{middle:.0f} ({around[0]:.0f}-{around[1]:.0f})"
+
+
+def _faster(speeds: Sequence[Speed]) -> str:
+    """Which of drafter and MTP head is expected to be faster, if both can be compared."""
+    if not (speeds[0].of("dflash") and speeds[0].of("mtp")):
+        return ""
+    gains = [(speed.concurrency, speed.expected("dflash") / speed.expected("mtp")) for speed in speeds]
+    said = ", ".join(f"{gain:.1f} at concurrency {at}" for at, gain in gains)
+    return f"DFlash / MTP, for a mix of chat and code: {said}"
 
 
 def _published(speeds: Iterable[PublishedSpeed]) -> Iterator[str]:

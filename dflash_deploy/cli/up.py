@@ -109,8 +109,9 @@ def _expected(plan: Plan) -> str:
     if plan.profile.speed and plan.profile.speed_of == plan.pair.name:
         return f"{plan.profile.speed} tokens/s without and with drafts"
     for speed in plan.speed[:1]:
-        plain = f"{speed.plain[0]:.0f} to {speed.plain[1]:.0f} tokens/s without drafts"
-        return plain if speed.dflash is None else f"{plain}, {speed.dflash[0]:.0f} to {speed.dflash[1]:.0f} with them"
+        plain = f"about {speed.plain_expected:.0f} tokens/s without drafts"
+        drafted = [f"{one.tokens_per_s:.0f} ({one.text})" for one in speed.of("dflash") if one.text in ("chat", "code")]
+        return f"{plain}, {' to '.join(drafted)} with them" if drafted else plain
     return "not predicted: measure it with `dflash-deploy bench --baseline`"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -27,6 +27,7 @@ from dflash_deploy.document import Documented, Hidden, Seconds, shown
 from dflash_deploy.errors import BadInput, DeployError, PreflightRefused, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import listener_on
+from dflash_deploy.operations.figures import last_figures
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
 from dflash_deploy.plan.command import engine_command, in_home
@@ -139,6 +140,8 @@ class Planned(Documented):
     options: Sequence[EngineOption] | None
     """Options of the release that contain the word of `--options`; null without it."""
     plan: Hidden[Plan]
+    measured: Hidden[Mapping[tuple[str, str], Mapping[int, float]]] = field(default_factory=dict)
+    """Tokens/s of the last run of `bench` by concurrency, by workload and what made the drafts."""
 
     @classmethod
     def of(cls, made: Plan, published: Sequence[PublishedSpeed] = ()) -> Planned:
@@ -166,7 +169,16 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     made = chosen(directory, _with_models(choice))
     place = (made.profile.name, made.pair.name)
     published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
-    return Planned.of(made, published)
+    return replace(Planned.of(made, published), measured=_measured(directory))
+
+
+def _measured(directory: Path) -> Mapping[tuple[str, str], Mapping[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    run = last_figures(Deployment(directory))
+    for row in run.rows if run else ():
+        kind = "without drafts" if row.drafter is False else "MTP" if row.mtp else "DFlash"
+        found.setdefault((row.workload, kind), {})[row.concurrency] = row.output_tokens / row.duration_s
+    return found
 
 
 def engine_options(made: Plan, word: str) -> tuple[EngineOption, ...]:

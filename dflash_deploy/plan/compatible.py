@@ -183,6 +183,7 @@ def _split(profile: Profile, pair: ModelPair, shared: int) -> Iterator[str]:
         yield f"{attention.kv_heads} KV heads cannot be divided among {gpus} GPUs"
 
 
+@lru_cache(maxsize=256)
 def below(version: str, least: str) -> bool:
     """Whether one version is below another. llama.cpp's build numbers (`b11434`) are versions, other text is not."""
     try:

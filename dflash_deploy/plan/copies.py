@@ -18,7 +18,7 @@ from dflash_deploy.plan.choose import gpu_fits
 from dflash_deploy.plan.memory import SHORT_CONTEXT
 from dflash_deploy.plan.result import Choice, Decision, Goal, decided
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, fits_at_all, machine_settings
-from dflash_deploy.plan.speed import Speed, predict
+from dflash_deploy.plan.speed import predict
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def _reason(profile: Profile, pair: ModelPair, engine: EngineRelease, count: int
     drafts = min(chosen.dflash_num_spec_tokens or most, most) if choice.drafter else 0
 
     def figure(concurrency: int, gpus_of_one: int, copies: int = 1) -> str:
-        speed = predict(profile, pair, concurrency=concurrency, draft_tokens=drafts, gpus=gpus_of_one)
-        return f"{_middle(speed.of_copies(copies)):.0f}" if speed else "?"
+        speed = predict(profile, pair, concurrency=concurrency, draft_tokens=drafts, gpus=gpus_of_one, engine=engine)
+        return f"{speed.of_copies(copies).expected('dflash'):.0f}" if speed else "?"
 
     on, whole = "one GPU" if gpus == 1 else f"{gpus} GPUs", count * gpus
     both = f"{figure(sequences, gpus, count)} tokens/s for {sequences * count} requests, {figure(1, gpus)} for one"
@@ -133,8 +133,3 @@ def _reason(profile: Profile, pair: ModelPair, engine: EngineRelease, count: int
         f"requests; {sizes}. Expected: {both}; split over {whole} GPUs: {split}. For single requests set "
         f"{Settings.data_parallel_size}=1 and {Settings.tensor_parallel_size}={whole}"
     )
-
-
-def _middle(speed: Speed) -> float:
-    low, high = speed.dflash or speed.plain
-    return (low + high) / 2

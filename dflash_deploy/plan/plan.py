@@ -31,7 +31,7 @@ from dflash_deploy.plan.memory import GIB, MemoryFit, fit
 from dflash_deploy.plan.propose import Basis, directory_below, directory_of, propose
 from dflash_deploy.plan.result import RUNTIMES, Checkpoints, Choice, Decision, Plan, RuntimeName
 from dflash_deploy.plan.sizes import USUAL_SEQUENCES, sizing_of
-from dflash_deploy.plan.speed import Speed, predict
+from dflash_deploy.plan.speed import USUAL_MTP_TOKENS, Speed, predict
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.secrets import SECRET_NAMES
 from dflash_deploy.serve.settings import Settings
@@ -53,6 +53,7 @@ NEVER_EMPTY = frozenset(
 )
 
 NO_CHECKPOINTS = Checkpoints()
+SHOWN = (1, 4, 8)  # numbers of requests that the speed is shown for, beside the planned one
 
 
 def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Checkpoints = NO_CHECKPOINTS) -> Plan:
@@ -228,17 +229,24 @@ def _memory(plan: Plan, memory: int) -> MemoryFit:
 
 
 def _speeds(plan: Plan) -> Iterator[Speed]:
-    if plan.uses_mtp_head:
-        # the speed model covers only DFlash
-        return
-    copies = plan.settings.data_parallel_size
-    for concurrency in sorted({1, plan.settings.max_num_seqs or USUAL_SEQUENCES}):
+    """At the concurrencies of SHOWN, and with as many requests as are decoded at the same time. Others wait."""
+    copies, sequences = plan.settings.data_parallel_size, plan.settings.max_num_seqs or USUAL_SEQUENCES
+    drafts = plan.settings.draft_tokens
+    for concurrency in sorted({*SHOWN, sequences * copies}):
+        used = min(copies, concurrency)
         speed = predict(
             plan.profile,
             plan.pair,
-            concurrency=concurrency,
-            draft_tokens=plan.settings.draft_tokens,
+            concurrency=min(-(-concurrency // used), sequences),
+            draft_tokens=0 if plan.uses_mtp_head else drafts,
+            mtp_tokens=drafts if plan.uses_mtp_head else _mtp_tokens(plan),
             gpus=(plan.settings.tensor_parallel_size or 1) if copies > 1 else None,
+            engine=plan.engine,
         )
         if speed is not None:
-            yield speed if concurrency == 1 else speed.of_copies(copies)
+            yield replace(speed.of_copies(used), concurrency=concurrency)
+
+
+def _mtp_tokens(plan: Plan) -> int:
+    """Draft tokens of the target's MTP head, to compare the drafter with; 0 if it has none, or nothing is drafted."""
+    return USUAL_MTP_TOKENS if plan.drafting and plan.pair.family.mtp_acceptance else 0

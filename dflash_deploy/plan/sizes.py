@@ -244,7 +244,7 @@ class Sizer:
     def _best_draft_tokens(self, concurrency: int) -> None:
         if concurrency == 1 or self._profile.match.gpus == 0 or (self._measured and concurrency <= self._measured_with):
             return
-        best = best_draft_tokens(self._profile, self._pair, concurrency=concurrency)
+        best = best_draft_tokens(self._profile, self._pair, concurrency=concurrency, engine=self._engine)
         most = self.sizing.draft_tokens if self._measured else self._pair.drafter.most_draft_tokens
         if best != self.sizing.draft_tokens:
             tokens = max(1, min(best, most))

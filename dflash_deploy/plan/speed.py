@@ -7,62 +7,97 @@ One step of decoding reads the weights once and computes every position of every
             + overheads per layer and sequence + all-reduces between GPUs
 
 With a drafter the same step verifies a block of each sequence. The drafter adds its own weights, arithmetic and
-overheads, and a step yields as many tokens as the acceptance length. The constants are shares of the data sheet and
-seconds, fitted to a half of the published speeds (benchmarks/fit_speed.py, benchmarks/points.yaml).
-`python -m benchmarks speed-model` compares the model with all of them.
+overheads; an MTP head adds a pass of its layer and of the output head for each draft token. A step yields as many
+tokens as the acceptance length, which depends on the text. The constants are shares of the data sheet and seconds,
+fitted to published speeds (benchmarks/fit_speed.py, benchmarks/points.yaml). `python -m benchmarks speed-model`
+compares the model with each source by the constants that fit all other sources.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape
-from dflash_deploy.document import AcceptanceLength, Count, Documented, Hidden, Keywords, Rate, shown
-from dflash_deploy.plan.compatible import capability
-from dflash_deploy.serve.speculation import DRAFT_TOKENS, positions
+from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape, Text
+from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.document import AcceptanceLength, Count, Documented, Keywords, Rate, shown
+from dflash_deploy.plan.compatible import below, capability
+from dflash_deploy.serve.speculation import positions
 
 # Share of the bandwidth that reads of weights reach; the second on unified memory.
-BANDWIDTH_REACHED, UNIFIED_REACHED = 0.93, 0.83
+BANDWIDTH_REACHED, UNIFIED_REACHED = 0.86, 0.85
 
 # Reached arithmetic by the type that is computed in, as a multiple of the data sheet's dense BF16 (FP32
 # accumulation).
 #
 # FP8 and FP4 tensor cores have two and four times the rate of BF16. INT4 is the rate of GeForce cards, whose kernels
 # compute in FP16. Each only on a GPU of the right capability; else BF16.
-ARITHMETIC_REACHED = {"bf16": 0.26, "fp8": 0.6, "fp4": 1.3, "int4": 1.7}
+ARITHMETIC_REACHED = {"bf16": 0.25, "fp8": 0.35, "fp4": 1.35, "int4": 1.7}
 
 OVERLAP = 3.0  # exponent of the sum of reading and arithmetic: 1 is one after the other, infinity the longer of both
 
-# Seconds per step for each of the target's layers, and for each sequence.
-LAYER_OVERHEAD, SEQUENCE_OVERHEAD = 72e-6, 0.1e-3
+# Seconds per step for each of the target's layers, and for each sequence. A pass of an MTP head has them too.
+LAYER_OVERHEAD, SEQUENCE_OVERHEAD = 68e-6, 0.08e-3
 
-# Further seconds with a drafter: for each of the target's layers, and once.
-VERIFY_OVERHEAD, DRAFT_OVERHEAD = 70e-6, 0.7e-3
+# Further seconds with drafts, for each of the target's layers, by engine. Releases below EARLY prepare a step only
+# after the one before it; later ones do so while it runs.
+VERIFY_OVERHEAD = {"vllm": 3e-6, "sglang": 3e-6, "llamacpp": 65e-6, "early": 95e-6}
+EARLY = {"vllm": "0.25", "sglang": "0.5.13"}
 
-# Seconds of one all-reduce; except on NVLink, for each further GPU.
+DRAFT_OVERHEAD = 1.2e-3  # seconds of a drafter's pass, beside its weights and arithmetic
+
+# Seconds of one all-reduce; except on NVLink and for `pair`, for each further GPU.
 #
+# `pair`: two GPUs on PCIe that exchange one position, for which engines have a kernel of their own. With drafts the
+# exchange is larger and goes through host memory, as it does between more GPUs; on PCIe 5 two GPUs wait no longer.
 # That of a network is not fitted: two DGX Sparks were reported to be as fast as one.
-REDUCE_LATENCY = {"nvlink": 4.4e-6, "pcie": 61e-6, "network": 300e-6}
+REDUCE_LATENCY = {"nvlink": 4.4e-6, "pcie": 60e-6, "pair": 4e-6, "network": 300e-6}
 
 # Bytes per second of an all-reduce, from data sheets.
 REDUCE_BANDWIDTH = {"nvlink": 400e9, "pcie": 16e9, "network": 20e9}
 
-# Half of the range around a prediction. The error is below it for eight of ten figures that were not fitted.
-SPREAD = 0.3
+# Share of the reached bandwidth that reads of experts reach: a step reads a few rows of many small matrices.
+EXPERTS_REACHED = 0.72
 
-WIDEST = 2.5  # the widest range, as upper through lower end. Prose can be slower than that, and repetitive code faster.
+# Upper through lower end of the range around a prediction: without drafts; of one kind of text; and of MXFP4 on vLLM,
+# whose published speeds differ by release and GPU.
+WIDTH, WIDTH_OF_TEXT, WIDTH_OF_MXFP4 = 1.75, 1.8, 2.6
 _GEFORCE = ("8.6", "8.9", "12.0")
 
-# Range of acceptance lengths that users of 27B targets report, from prose to code (AEON-7, noonghunna).
-UNKNOWN_LENGTHS = (2.0, 6.0)
+USUAL_MTP_TOKENS = 3  # draft tokens of an MTP head in the published commands of vLLM and SGLang for Qwen3.5 and later
 
+TEXTS: tuple[Text, ...] = get_args(Text)
+
+# Chances that a draft token is accepted after those before it, by text: the medians of the catalog's families. They
+# stand for a family without a figure, scaled by those that it has. Images: as chat, since none is published.
+USUAL_CHANCE: Mapping[Text, float] = {"chat": 0.77, "code": 0.84, "maths": 0.88, "long": 0.76, "vision": 0.77}
+
+Drafts = Literal["dflash", "mtp"]
 
 RateRange = Annotated[Sequence[Rate], Keywords(minItems=2, maxItems=2)]
 LengthRange = Annotated[Sequence[AcceptanceLength], Keywords(minItems=2, maxItems=2)]
+
+
+@dataclass(frozen=True)
+class TextSpeed(Documented):
+    """What the speed model expects of one kind of text with drafts."""
+
+    text: Text
+    """Kind of text: that of the workload of `bench` with the same name; `long` is a long document."""
+    drafts: Drafts
+    """What makes the drafts: the drafter, or the target's MTP head."""
+    acceptance_length: AcceptanceLength
+    """Expected tokens per step."""
+    published: bool
+    """Whether others published a length for this model and kind of text; else it is scaled from other models."""
+    tokens_per_s: Rate
+    """Tokens per second of all requests together, in the middle of the range."""
+    range: RateRange
+    """Lowest and highest tokens per second."""
 
 
 @dataclass(frozen=True)
@@ -71,79 +106,175 @@ class Speed(Documented):
 
     concurrency: Count
     """Requests at the same time."""
-    plain: Hidden[tuple[float, float]]
-    dflash: Hidden[tuple[float, float] | None]
-    acceptance: Hidden[tuple[float, float] | None]
+    plain_tokens_per_s: RateRange
+    """Tokens per second of all requests together, without speculative decoding."""
+    plain_expected: Rate
+    """The middle of `plain_tokens_per_s`."""
+    texts: Sequence[TextSpeed]
+    """The speed with drafts by kind of text; empty without drafts. Also with the MTP head if the target has one."""
+    note: str
+    """Why a range is wider than usual; empty if it is not."""
 
     def of_copies(self, count: int) -> Speed:
         """The figures of this many copies of the engine, which share the requests out evenly."""
-        plain = (self.plain[0] * count, self.plain[1] * count)
-        dflash = self.dflash and (self.dflash[0] * count, self.dflash[1] * count)
-        return Speed(self.concurrency * count, plain, dflash, self.acceptance)
+        texts = [
+            replace(one, tokens_per_s=round(one.tokens_per_s * count, 1), range=_times(one.range, count))
+            for one in self.texts
+        ]
+        return replace(
+            self,
+            concurrency=self.concurrency * count,
+            plain_tokens_per_s=_times(self.plain_tokens_per_s, count),
+            plain_expected=round(self.plain_expected * count, 1),
+            texts=texts,
+        )
 
-    @property
-    @shown
-    def plain_tokens_per_s(self) -> RateRange:
-        """Tokens per second of all requests together, without speculative decoding."""
-        return [round(value, 1) for value in self.plain]
+    def of(self, drafts: Drafts) -> tuple[TextSpeed, ...]:
+        """The kinds of text with these drafts."""
+        return tuple(one for one in self.texts if one.drafts == drafts)
+
+    def expected(self, drafts: Drafts | None) -> float:
+        """The central value for a mix of chat and code; without drafts if there are none."""
+        mixed = [one.tokens_per_s for one in self.texts if one.drafts == drafts and one.text in ("chat", "code")]
+        return _mean(mixed) if mixed else self.plain_expected
 
     @property
     @shown
     def dflash_tokens_per_s(self) -> RateRange | None:
-        """Tokens per second of all requests together, with the drafter; null without a drafter."""
-        return self.dflash and [round(value, 1) for value in self.dflash]
+        """Tokens per second of all requests together, with the drafter, whatever the text; null without a drafter."""
+        ranges = [one.range for one in self.of("dflash")]
+        return [min(low for low, _ in ranges), max(high for _, high in ranges)] if ranges else None
 
     @property
     @shown
     def acceptance_length(self) -> LengthRange | None:
-        """Acceptance length behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
-        return self.acceptance and [round(value, 2) for value in self.acceptance]
+        """Acceptance lengths behind `dflash_tokens_per_s`, in tokens per step; null without a drafter."""
+        lengths = [one.acceptance_length for one in self.of("dflash")]
+        return [min(lengths), max(lengths)] if lengths else None
+
+
+def _times(values: RateRange, count: int) -> RateRange:
+    return [round(value * count, 1) for value in values]
+
+
+def _around(middle: float, width: float) -> RateRange:
+    return [round(middle / width**0.5, 1), round(middle * width**0.5, 1)]
+
+
+def _mean(values: Iterable[float]) -> float:
+    """The geometric mean."""
+    logs = [math.log(value) for value in values]
+    return math.exp(math.fsum(logs) / len(logs))
 
 
 def predict(
-    profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int, gpus: int | None = None
+    profile: Profile,
+    pair: ModelPair,
+    *,
+    concurrency: int,
+    draft_tokens: int,
+    mtp_tokens: int = 0,
+    gpus: int | None = None,
+    engine: EngineRelease | None = None,
 ) -> Speed | None:
-    """The range at a concurrency; `draft_tokens` is 0 without a drafter. `None` on a machine without a GPU.
+    """What to expect at a concurrency. `None` on a machine without a GPU.
 
-    `gpus` are those of one copy of the engine; all of the profile if left out.
+    `draft_tokens` is 0 without a drafter, `mtp_tokens` 0 without the MTP head. `gpus` are those of one copy of the
+    engine; all of the profile if left out. `engine`: a current vLLM if left out.
     """
     if profile.match.gpus == 0:
         return None
-    plain = concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0, gpus=gpus)
-    dflash = lengths = None
-    if draft_tokens:
-        lengths = acceptance_range(pair, draft_tokens)
-        seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens, gpus=gpus)
-        steps = concurrency / seconds
-        dflash = _narrowed(steps * lengths[0] * (1 - SPREAD), steps * lengths[1] * (1 + SPREAD))
-    return Speed(concurrency, (plain * (1 - SPREAD), plain * (1 + SPREAD)), dflash, lengths)
+
+    def steps(drafts: Drafts | None, tokens: int) -> float:
+        seconds = step_seconds(
+            profile, pair, concurrency=concurrency, draft_tokens=tokens, drafts=drafts, gpus=gpus, engine=engine
+        )
+        return concurrency / seconds
+
+    uncertain = _mxfp4_on_vllm(pair, engine)
+    plain, width = steps(None, 0), WIDTH_OF_MXFP4 if uncertain else WIDTH
+    texts = []
+    methods: tuple[tuple[Drafts, int], ...] = (("dflash", draft_tokens), ("mtp", mtp_tokens))
+    for drafts, tokens in methods:
+        rate = steps(drafts, tokens) if tokens else 0.0
+        for text in TEXTS if tokens else ():
+            if text == "vision" and not pair.sees:
+                continue
+            length, published = expected_length(pair, text, tokens, drafts)
+            around = _around(rate * length, WIDTH_OF_MXFP4 if uncertain else WIDTH_OF_TEXT)
+            texts.append(TextSpeed(text, drafts, round(length, 2), published, round(rate * length, 1), around))
+    note = "published speeds of MXFP4 on vLLM differ by release and GPU" if uncertain else ""
+    return Speed(concurrency, _around(plain, width), round(plain, 1), texts, note)
 
 
-def _narrowed(low: float, high: float) -> tuple[float, float]:
-    middle, half = (low * high) ** 0.5, min(high / low, WIDEST) ** 0.5
-    return (middle / half, middle * half)
+def _mxfp4_on_vllm(pair: ModelPair, engine: EngineRelease | None) -> bool:
+    return pair.target.quantisation == "mxfp4" and (engine is None or engine.engine == "vllm")
 
 
 def step_seconds(
-    profile: Profile, pair: ModelPair, *, concurrency: int, draft_tokens: int, gpus: int | None = None
+    profile: Profile,
+    pair: ModelPair,
+    *,
+    concurrency: int,
+    draft_tokens: int,
+    drafts: Drafts | None = "dflash",
+    gpus: int | None = None,
+    engine: EngineRelease | None = None,
 ) -> float:
-    """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included. `gpus`: as in `predict`."""
+    """Seconds of one step that verifies `draft_tokens` of each sequence, drafting included. Others: as in `predict`."""
     verified = concurrency * positions(draft_tokens)
     used = gpus or profile.gpus
     bandwidth = _bandwidth(profile) * used
-    shape, drafter = pair.shape, pair.drafter
-    seconds = _overlapped(bytes_read(pair, verified) / bandwidth, verified * _position_seconds(profile, pair) / used)
+    shape = pair.shape
+    common, experts = _read(pair, verified)
+    reading = (common + experts / EXPERTS_REACHED) / bandwidth
+    seconds = _overlapped(reading, verified * _position_seconds(profile, pair) / used)
     seconds += shape.layers * LAYER_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
     seconds += concurrency * (positions(draft_tokens) + 1) * _state_bytes(shape) / bandwidth
     layers = shape.layers
     if draft_tokens:
-        layers += drafter.layers
-        rate = _arithmetic(profile, "int4" if drafter.quantised else "bf16") * used
-        # an unquantized drafter has two bytes per parameter, a quantized one about 0.6
-        operations = 2 * drafter.bytes / (0.6 if drafter.quantised else 2)
-        seconds += _overlapped(drafter.bytes / bandwidth, operations * verified / rate)
-        seconds += DRAFT_OVERHEAD + shape.layers * VERIFY_OVERHEAD
-    return seconds + 2 * layers * _reduce_seconds(profile, used, 2 * shape.hidden_size * verified)
+        seconds += shape.layers * _verify_overhead(engine)
+    if draft_tokens and drafts == "mtp":
+        layers += draft_tokens
+        one = _mtp_bytes(pair) / bandwidth + LAYER_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
+        # vLLM and SGLang capture all passes in one graph
+        one += DRAFT_OVERHEAD if engine is not None and engine.engine == "llamacpp" else 0
+        seconds += draft_tokens * one
+    elif draft_tokens:
+        layers += pair.drafter.layers
+        seconds += DRAFT_OVERHEAD + _drafter_seconds(profile, pair, verified, used)
+    exchanged = 2 * shape.hidden_size * verified
+    return seconds + 2 * layers * _reduce_seconds(profile, used, exchanged, drafting=draft_tokens > 0)
+
+
+def _verify_overhead(engine: EngineRelease | None) -> float:
+    """Seconds for each layer of the target."""
+    if engine is None:
+        return VERIFY_OVERHEAD["vllm"]
+    early = engine.engine in EARLY and below(engine.version, EARLY[engine.engine])
+    # the fork of llama.cpp is as llama.cpp
+    return VERIFY_OVERHEAD["early" if early else engine.engine.partition("-")[0]]
+
+
+def _drafter_seconds(profile: Profile, pair: ModelPair, verified: int, used: int) -> float:
+    """Seconds in which the drafter reads its weights and computes a block of each sequence."""
+    drafter = pair.drafter
+    rate = _arithmetic(profile, "int4" if drafter.quantised else "bf16") * used
+    # an unquantized drafter has two bytes per parameter, a quantized one about 0.6
+    operations = 2 * drafter.bytes / (0.6 if drafter.quantised else 2)
+    return _overlapped(drafter.bytes / (_bandwidth(profile) * used), operations * verified / rate)
+
+
+def _mtp_bytes(pair: ModelPair) -> float:
+    """Bytes that one pass of the MTP head reads: one of the target's layers, what joins its inputs, the output head.
+
+    Quantized repositories keep both in 16 bits; a GGUF quantizes them too.
+    """
+    shape = pair.shape
+    embedding = shape.vocabulary * shape.hidden_size
+    active = (shape.active_parameters or shape.parameters) - shape.vision_parameters - 2 * embedding
+    parameters = max(active, 0) / shape.layers + 2 * shape.hidden_size**2 + embedding
+    return parameters * (pair.target.bytes / shape.parameters if pair.target.quantisation == "gguf" else 2.0)
 
 
 def _overlapped(reading: float, computing: float) -> float:
@@ -182,11 +313,15 @@ def _state_bytes(shape: Shape) -> int:
     return linear.layers * linear.bytes_per_state
 
 
-def _reduce_seconds(profile: Profile, gpus: int, size: int) -> float:
+def _reduce_seconds(profile: Profile, gpus: int, size: int, *, drafting: bool) -> float:
     """Seconds of one all-reduce of `size` bytes; each layer has two."""
     link = profile.hardware.link
+    latency: str = link
+    newer = capability(profile.match.compute_capability or "") >= (10, 0)
+    if link == "pcie" and gpus == 2 and (newer or not drafting):
+        latency = "pair"
     rounds = min(gpus - 1, 1) if link == "nvlink" else gpus - 1
-    return rounds * REDUCE_LATENCY[link] + 2 * (gpus - 1) / gpus * size / REDUCE_BANDWIDTH[link]
+    return rounds * REDUCE_LATENCY[latency] + 2 * (gpus - 1) / gpus * size / REDUCE_BANDWIDTH[link]
 
 
 def bytes_read(pair: ModelPair, positions: int) -> float:
@@ -194,6 +329,11 @@ def bytes_read(pair: ModelPair, positions: int) -> float:
 
     In a mixture of experts a step reads the experts that at least one position chose, assumed to be chosen at random.
     """
+    return sum(_read(pair, positions))
+
+
+def _read(pair: ModelPair, positions: int) -> tuple[float, float]:
+    """Bytes of all other weights, and of experts."""
     shape = pair.shape
     embedding = shape.vocabulary * shape.hidden_size
     idle = 2.0 * (shape.vision_parameters + embedding)
@@ -202,21 +342,35 @@ def bytes_read(pair: ModelPair, positions: int) -> float:
         idle = pair.target.bytes * embedding / shape.parameters
     read = max(pair.target.bytes - idle, 0.5 * pair.target.bytes)
     if shape.experts is None or shape.active_parameters is None:
-        return read
+        return read, 0.0
     count, chosen = shape.experts
     in_experts = (shape.parameters - shape.active_parameters) / (1 - chosen / count) / shape.parameters
     touched = 1 - (1 - chosen / count) ** positions
-    return read * (1 - in_experts + in_experts * touched)
+    return read * (1 - in_experts), read * in_experts * touched
 
 
-def acceptance_range(pair: ModelPair, draft_tokens: int) -> tuple[float, float]:
-    """The shortest and longest mean acceptance length expected with this number of draft tokens."""
-    known = [at_draft_tokens(measured, draft_tokens) for measured in pair.family.acceptance]
-    low, high = (
-        at_draft_tokens(Acceptance(workload="", draft_tokens=DRAFT_TOKENS, length=length, source=""), draft_tokens)
-        for length in UNKNOWN_LENGTHS
-    )
-    return (min([low, *known]), max(known) if known else high)
+def expected_length(pair: ModelPair, text: Text, draft_tokens: int, drafts: Drafts = "dflash") -> tuple[float, bool]:
+    """The mean acceptance length to expect of a kind of text, and whether it was published for this family.
+
+    If it was not, it is that of the nearest family, or what families have usually, scaled by the lengths that this one
+    has for other texts.
+    """
+    known = pair.family.mtp_acceptance if drafts == "mtp" else pair.family.acceptance
+    same = [one for one in known if one.text == text]
+    if same:
+        return _mean(at_draft_tokens(one, draft_tokens) for one in same), not any(one.of for one in same)
+    scale = _mean([_odds(_chance(one.length, one.draft_tokens)) / _odds(_usual(one.text)) for one in known] or [1.0])
+    odds = _odds(USUAL_CHANCE[text]) * scale
+    return _length(odds / (1 + odds), draft_tokens), False
+
+
+def _odds(chance: float) -> float:
+    return chance / (1 - chance)
+
+
+def _usual(text: Text | None) -> float:
+    """The usual chance of a text; of a mix of chat and code if a source does not say what was written."""
+    return USUAL_CHANCE[text] if text else (USUAL_CHANCE["chat"] + USUAL_CHANCE["code"]) / 2
 
 
 def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
@@ -232,7 +386,7 @@ def at_draft_tokens(measured: Acceptance, draft_tokens: int) -> float:
 @lru_cache(maxsize=1024)
 def _chance(length: float, draft_tokens: int) -> float:
     """The chance of acceptance that gives this length, found by halving. A plan asks for the same ones again."""
-    low, high = 0.0, 0.999999
+    low, high = 1e-6, 0.999999
     for _ in range(60):
         middle = (low + high) / 2
         if _length(middle, draft_tokens) < length:
@@ -242,17 +396,19 @@ def _chance(length: float, draft_tokens: int) -> float:
     return low
 
 
-def best_draft_tokens(profile: Profile, pair: ModelPair, *, concurrency: int) -> int:
-    """The number of draft tokens that is fastest at a concurrency and a medium acceptance length.
+def best_draft_tokens(
+    profile: Profile, pair: ModelPair, *, concurrency: int, engine: EngineRelease | None = None
+) -> int:
+    """The number of draft tokens that is fastest at a concurrency, for a mix of chat and code.
 
     0 if every number is slower than no drafts.
     """
-    choices = {0: concurrency / step_seconds(profile, pair, concurrency=concurrency, draft_tokens=0)}
-    for draft_tokens in range(1, pair.drafter.most_draft_tokens + 1):
-        low, high = acceptance_range(pair, draft_tokens)
-        seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=draft_tokens)
-        choices[draft_tokens] = concurrency * (low * high) ** 0.5 / seconds
-    return max(choices, key=lambda draft_tokens: choices[draft_tokens])
+
+    def rate(tokens: int) -> float:
+        seconds = step_seconds(profile, pair, concurrency=concurrency, draft_tokens=tokens, engine=engine)
+        return _mean(expected_length(pair, text, tokens)[0] for text in ("chat", "code")) / seconds
+
+    return max(range(pair.drafter.most_draft_tokens + 1), key=rate)
 
 
 def _length(chance: float, draft_tokens: int) -> float:

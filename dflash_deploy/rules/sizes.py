@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from dflash_deploy.catalog.models import Drafter
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, MemoryFit
@@ -220,17 +218,14 @@ def streams_wait_for_memory(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def drafter_slows_down(plan: Plan, facts: HostFacts) -> Finding | None:
-    """The speed model expects no gain at a medium acceptance length."""
+    """The speed model expects no gain for a mix of chat and code."""
     for speed in plan.speed:
-        if speed.dflash is None:
-            continue
-        plain, drafted = math.prod(speed.plain) ** 0.5, math.prod(speed.dflash) ** 0.5
-        if drafted < plain:
+        if speed.of("dflash") and speed.expected("dflash") < speed.plain_expected:
             return Finding(
                 id="drafter-slows-down",
                 severity="note",
                 message=f"at concurrency {speed.concurrency} the drafter is not expected to gain speed "
-                "at a medium acceptance length",
+                "for a mix of chat and code",
                 why="verifying a block costs more time than the accepted tokens save",
                 fix="measure your own workload, with fewer draft tokens, and with --no-drafter",
                 source="the speed model, plan/speed.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import memory
-from benchmarks.speed_model import compared, groups, summary
+from benchmarks.speed_model import compared, summary, totals
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.checks.acceptance import BROKEN_BELOW, WEAK_BELOW
 from dflash_deploy.plan import speed
@@ -60,24 +60,28 @@ def test_the_constants_of_the_speed_model_are_those_of_the_program() -> None:
     page = text("speed-model.md")
     reached = {name.upper(): f"{share:g}" for name, share in speed.ARITHMETIC_REACHED.items()}
     latency = {name: f"{seconds * 1000:g} ms" for name, seconds in speed.REDUCE_LATENCY.items()}
+    verify = {name: f"{seconds * 1000:g} ms" for name, seconds in speed.VERIFY_OVERHEAD.items()}
     for stated in (
         f"{speed.LAYER_OVERHEAD * 1000:g} ms x layers + {speed.SEQUENCE_OVERHEAD * 1000:g} ms x sequences",
-        f"{speed.DRAFT_OVERHEAD * 1000:g} ms, and {speed.VERIFY_OVERHEAD * 1000:g} ms for each of the target's layers",
+        f"{speed.DRAFT_OVERHEAD * 1000:g} ms",
         f"| {speed.BANDWIDTH_REACHED:g}, unified memory {speed.UNIFIED_REACHED:g} |",
+        f"| {speed.EXPERTS_REACHED:g} |",
         "| " + ", ".join(f"{name} {share}" for name, share in reached.items()) + " |",
-        f"NVLink {latency['nvlink']}, PCIe {latency['pcie']} and network {latency['network']} per further GPU",
-        f"{speed.SPREAD:.0%} around".replace("%", " %"),
-        f"at most {speed.WIDEST:g} times wide",
+        f"vLLM and SGLang {verify['vllm']}, llama.cpp {verify['llamacpp']}, early releases {verify['early']}",
+        f"NVLink {latency['nvlink']}, two GPUs on PCIe {latency['pair']}, else PCIe {latency['pcie']} and network "
+        f"{latency['network']} per further GPU",
+        f"{speed.WIDTH:g} times wide without drafts and {speed.WIDTH_OF_TEXT:g} times for one kind of text",
     ):
-        assert stated in page
+        assert stated in page, stated
     assert speed.OVERLAP == 3
+    assert speed.VERIFY_OVERHEAD["vllm"] == speed.VERIFY_OVERHEAD["sglang"]
 
 
 def test_the_errors_of_the_speed_model_are_those_of_its_comparison() -> None:
     found = [
-        [name, *(cell.replace("%", " %") for cell in summary(group))] for name, group in groups(compared()).items()
+        [name, *(cell.replace("%", " %") for cell in summary(group))] for name, group in totals(compared()).items()
     ]
-    assert rows("speed-model.md", "fitted|not fitted.*|collected after.*") == found
+    assert rows("speed-model.md", "all|without a named reason|without drafts|DFlash|MTP") == found
 
 
 def test_the_pages_say_whether_a_gpu_was_measured() -> None:

@@ -101,7 +101,8 @@ def _planned(catalog: Catalog, profile: str, model: str, row: SharedRow) -> tupl
     expected = predict(place, pair, concurrency=row.concurrency, draft_tokens=row.draft_tokens or 0)
     if expected is None:
         return None
-    return expected.dflash if row.drafter else expected.plain
+    low, high = (expected.dflash_tokens_per_s if row.drafter else None) or expected.plain_tokens_per_s
+    return low, high
 
 
 def _range(values: Sequence[float]) -> str:
