@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog, load_catalog
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.recipes import faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.planning import UNREAD
@@ -54,7 +55,12 @@ def _speed(catalog: Catalog, profile: Profile) -> str:
     if profile.speed or not rows:
         return profile.speed or "none published"
     others = {pair: [row for row in rows if row.pair == pair] for pair in dict.fromkeys(row.pair for row in rows)}
-    return "none; " + "; ".join(f"{catalog.pair(pair).title}: {_shown(some)}" for pair, some in others.items())
+    return "; ".join(f"`--model {name}`, {_model(catalog.pair(name))}: {_shown(some)}" for name, some in others.items())
+
+
+def _model(pair: ModelPair) -> str:
+    """The model that an option chooses, in short."""
+    return pair.family.title.partition(" (")[0] + ("" if pair.sees else ", text only")
 
 
 def _faster(catalog: Catalog, profile: Profile) -> str:
@@ -64,7 +70,7 @@ def _faster(catalog: Catalog, profile: Profile) -> str:
         return ""
     best = found[1]
     rows = [row for row in best.published if row.concurrency == 1]
-    return f"`--recipe {best.recipe.name}`, {best.pair.family.title.partition(' (')[0]}: {_shown(rows)}"
+    return f"`--recipe {best.recipe.name}`, {_model(best.pair)}: {_shown(rows)}"
 
 
 def _shown(rows: Sequence[PublishedSpeed]) -> str:
