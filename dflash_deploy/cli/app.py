@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command, get_group
 
@@ -81,6 +82,21 @@ COMMANDS = {name: command for title in SECTIONS for name, command in _section(ti
 # Commands by the names that other tools gave them. They are not in the help.
 HABITS: Mapping[str, str] = {"start": "up", "serve": "up", "stop": "down", "ps": "status", "ls": "list"}
 
+# Options whose value may be left out, and the value then; Typer's options always have one, or never.
+IMPLIED: Mapping[str, str] = {"--watch": "2"}
+
+
+class Implying(TyperCommand):
+    """A command with options whose value may be left out."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left."""
+        mine = {name: IMPLIED[name] for option in self.params for name in option.opts if name in IMPLIED}
+        whole = []
+        for one, after in pairwise([*args, "-"]):
+            whole += [one, mine[one]] if one in mine and after.startswith("-") else [one]
+        return super().parse_args(ctx, whole)
+
 
 class LazyGroup(TyperGroup):
     """A group whose commands are names and summaries until one of them is called. It has the shared options."""
@@ -139,7 +155,7 @@ def load(name: str) -> Any:
         group.name = name
         return _completed(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(loaded)
+    alone.command(name, cls=Implying)(loaded)
     return _completed(get_command(alone))
 
 

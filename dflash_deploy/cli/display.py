@@ -85,7 +85,7 @@ class Lines:
 
 
 HEARTBEAT = 15.0  # seconds after which a pipe gets a line even though nothing has changed
-QUIET = 4.0  # seconds without a line after which `Terminal.working` says that the work continues
+QUIET = 2.5  # seconds without a line after which `Terminal.working` says that the work continues: 3 at most
 _ERASE = "\r\x1b[K"  # erases the line that the cursor is on
 EVENT_EVERY = 2.0  # seconds between two lines of JSON about bytes that arrive
 MB = 10**6
@@ -124,7 +124,7 @@ class Terminal:
     def working(self, doing: str, quiet: float = QUIET) -> Iterator[None]:
         """Shows after `quiet` seconds without a line that the work continues.
 
-        A terminal has one line with the seconds; a pipe gets a line then, and further ones after twice the time each.
+        A terminal has one line with the seconds; a pipe gets a line each time.
         """
         if self._quiet:
             yield
@@ -134,7 +134,7 @@ class Terminal:
 
         def beat() -> None:
             due = quiet
-            while not ended.wait(quiet / 4):
+            while not ended.wait(quiet / 5):
                 silent = time.monotonic() - self._said
                 due = quiet if silent < quiet else due
                 if silent >= due and in_place:
@@ -143,7 +143,7 @@ class Terminal:
                     sys.stderr.flush()
                 elif silent >= due:
                     note(f"        {doing}: {silent:.0f} s")
-                    due *= 2
+                    due = silent + quiet
 
         self._alive()
         beating = threading.Thread(target=beat, daemon=True)
@@ -175,9 +175,9 @@ class Terminal:
         self._alive()
         if self._quiet and self._results.stderr:
             return
-        self._results.print(f"{check.status:7}", style=_STYLES.get(check.status, "bold red"), end="")
+        status = (f"{check.status:7}", _STYLES.get(check.status, "bold red"))
         said = f" {check.name:9} {check.seconds:5.2f} s  {' '.join(check.got.split())}"
-        self._results.print(said, markup=False)
+        self._results.print(Text.assemble(status, said))
         if check.hint:
             self._results.print(f"        hint: {check.hint}", markup=False)
 

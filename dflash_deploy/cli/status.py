@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.command import command, option_of
+from dflash_deploy.cli.command import command, option_of, terminal
 from dflash_deploy.cli.options import DAY, KeyFile, Served, Url, seconds_of
 from dflash_deploy.cli.shown import Report, visible
 from dflash_deploy.cli.streams import lost_output
@@ -27,7 +28,7 @@ LONGEST_PAUSE = 86_400  # seconds between two repeats of --watch: a day
 def status(
     every: Annotated[
         float | None,
-        typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after this many seconds until Ctrl-C."),
+        typer.Option("--watch", min=1, max=LONGEST_PAUSE, help="Repeat after N seconds (2 if left out) until Ctrl-C."),
     ] = None,
     looks: Annotated[int | None, typer.Option(min=1, help="Stop --watch after N polls.")] = None,
     since: Annotated[
@@ -49,7 +50,8 @@ def status(
     if url is not None:
         if since is not None or every is not None:
             raise BadInput("--url asks another endpoint", hint="leave out --since and --watch")
-        asked = status_url(url, key_in(key_file), model=model)
+        with terminal().working("asking the endpoint"):
+            asked = status_url(url, key_in(key_file), model=model)
         return Report(asked, tuple(_answers(asked)))
     if key_file or model:
         raise BadInput("--key-file and --model belong to --url", hint="a deployment has both in its .env")
@@ -59,11 +61,13 @@ def status(
         past = history(directory, seconds_of("--since", since, most=LONGEST_PAST))
         return Report(past, tuple(_past(past)))
     if every is None:
-        found = run_status(directory)
+        with terminal().working("asking the engine"):
+            found = run_status(directory)
         return Report(found, tuple(_shown(found, option_of(directory))))
     if as_json:
         raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
-    with watch(directory) as watched:
+    # Ctrl-C is how it ends
+    with suppress(KeyboardInterrupt), watch(directory) as watched:
         typer.echo(f"{'time':8}  {'state':15}  running  waiting  tokens/s  length  cache")
         for window in watched.windows(every, looks):
             typer.echo(visible(watched.redact(_window(window))))

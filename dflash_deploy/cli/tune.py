@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,7 @@ At = Annotated[
 ]
 DraftTokens = Annotated[str, typer.Option(help="Draft tokens to measure, such as 1,3,7; else 1 and the most.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be measured; start nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Write a proposal that won into .env.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Never prompt, and write a proposal that won into .env.")]
 
 
 @command(changes=True, starts_over=True, examples=("tune --dry-run", "tune --workload code --context 16000 --yes"))
@@ -70,7 +71,19 @@ def tune(
     )
     if dry_run:
         return _planned(tuning)
-    done = run_tune(tuning, agree=lambda one: yes or (not as_json and _agreed(one)), reporter=terminal())
+    asks, reporter = not (yes or as_json) and is_asked_on_terminal(), terminal()
+    if asks:
+        for line in _planned(tuning).shown:
+            reporter.note(str(line))
+        typer.confirm("Restart the engine now?", abort=True, err=True)
+    with ExitStack() as work:
+        work.enter_context(reporter.working("measuring"))
+
+        def agree(proposed: Tuned) -> bool:
+            work.close()
+            return yes or (asks and _agreed(proposed))
+
+        done = run_tune(tuning, agree=agree, reporter=reporter)
     return Report(done, tuple(shown_of(done)))
 
 
@@ -91,9 +104,7 @@ def _planned(tuning: Tuning) -> Report:
 
 
 def _agreed(proposed: Tuned) -> bool:
-    """Ask at a terminal whether to write it; elsewhere it is refused."""
-    if not is_asked_on_terminal():
-        return False
+    """Ask whether to write it."""
     typer.echo(proposed.sentence, err=True)
     lines = " ".join(f"{name}={value}" for name, value in proposed.changes.items())
     return typer.confirm(f"Write {lines} into .env?", err=True)

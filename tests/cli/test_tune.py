@@ -7,6 +7,7 @@ import pytest
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import Ran, dflash, edit_env, initialise
 from tests.support.ports import free_port
+from tests.support.screen import on_screen
 
 
 @pytest.fixture
@@ -91,3 +92,13 @@ def test_nothing_is_measured_of_an_engine_that_is_not_up(deployment: Path) -> No
 
 def test_there_must_be_a_deployment(tmp_path: Path) -> None:
     refused(dflash("tune", at=tmp_path), ExitCode.USAGE, "no deployment")
+
+
+def test_a_terminal_is_asked_before_the_engine_restarts(deployment: Path) -> None:
+    before = files_in(deployment)
+    with on_screen("tune", "-w", "own", at=deployment) as screen:
+        screen.shows("restarts  2 to 4; other clients are not answered meanwhile")
+        screen.shows("Restart the engine now? [y/N]:")
+        screen.types("")
+        assert screen.ended() == ExitCode.INTERRUPTED
+    assert files_in(deployment) == before

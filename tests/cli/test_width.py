@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 import termios
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pyte
 import pytest
 
 from tests.support.cli import dflash, initialise
+from tools.pictures.terminal import record
 
 COMMANDS = (
     ("plan", "--profile", "dgx-spark"),
@@ -80,3 +82,24 @@ def test_no_word_is_broken(command: tuple[str, ...], columns: int, deployment: P
         last, first = (line.split() or [""])[-1], (following.split() or [""])[0]
         broken = last and last + first in words and last not in words and len(last + first) <= LONGEST
         assert not broken or copied, f"{line}\n{following}"
+
+
+CHECKED = """
+from dflash_deploy.checks.check import CheckResult
+from dflash_deploy.cli.display import Terminal
+reporter = Terminal(results_on_stdout=True)
+for status in ("passed", "failed", "skipped"):
+    reporter.checked(CheckResult("lossless", status, 20.3, "", {got!r}, "see models/tiny/README.md"))
+"""
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_check_breaks_no_word(columns: int, tmp_path: Path) -> None:
+    got = " ".join(f"{word}{number}" for number in range(5) for word in ("prefers", "each", "of", "drafts", "rejected"))
+    program = CHECKED.format(got=got)
+    command = (sys.executable, "-c", program)
+    lines = [line.text.rstrip() for line in record(command, at=tmp_path, columns=columns) if line.text.strip()]
+    assert max(map(len, lines)) <= columns
+    words = [word for line in lines for word in line.split()]
+    assert [word for word in words if word[-1].isdigit() and word[0].isalpha()] == 3 * got.split()
+    assert len(lines) > 6
