@@ -40,6 +40,12 @@ _FUNCTION = re.compile(r"\s*File \"[^\"]{1,400}\", line \d{1,7}, in (?P<name>[\w
 # Functions of vLLM, SGLang and their plugins that load weights.
 _LOADS = re.compile(r"(?:.*\.)?(?:\w*weight_loader\w*|_?load_(?:\w{0,40}_)?weights?(?:_\w{1,40})?|load_model)$")
 
+# Frames that say more of a cause than the last one: the drafter's code, and a compiled graph of the cache on disk. The
+# code that runs such graphs is a sign of one only after the engine has loaded it.
+_DRAFTS = re.compile(r"/spec_decode/|/models/\w{0,60}(?:eagle|dflash|dspark|mtp|medusa)\w{0,30}\.py")
+_CACHED = re.compile(r"/(?:torch_compile|inductor)_cache/")
+_COMPILED = re.compile(r"vllm/compilation/|_dynamo/aot_compile|_inductor/standalone_compile")
+_REUSES = "irectly load"
 # Where a drafter reads the hidden states of its target: a frame, or a frame and its code.
 _COMBINES = re.compile(r"in combine_hidden_states\b|models/\w*(?:eagle|dflash|dspark)\w*\.py\", .*\.fc\(")
 
@@ -48,7 +54,8 @@ _COMBINES = re.compile(r"in combine_hidden_states\b|models/\w*(?:eagle|dflash|ds
 class TracebackReading:
     """How far a traceback of one process has been read. `loading`: a function in it loads weights.
 
-    `combines` is the frame in which a drafter reads its target. `behind` counts the lines behind its last frame.
+    `combines` is the frame in which a drafter reads its target, `via` other code, in words. `behind` counts the
+    lines behind its last frame.
     `prefixed`: what begins the line of the exception also begins each line of its text.
     """
 
@@ -59,6 +66,7 @@ class TracebackReading:
     raised: Raised | None = None
     loading: bool = False
     combines: str = ""
+    via: str = ""
     behind: int = 0
 
     @property
@@ -72,24 +80,29 @@ class TracebackReading:
             self.prefixed = "record"
         else:
             self.prefixed = "process" if line.process and not line.record else ""
-        self.raised = Raised(process, [line.message], self.frame, loading=self.loading, combines=self.combines)
-        self.inside, self.frame, self.loading, self.combines = False, (), False, ""
+        told = ([line.message], self.frame)
+        self.raised = Raised(process, *told, loading=self.loading, combines=self.combines, via=self.via)
+        self.inside, self.frame, self.loading, self.combines, self.via = False, (), False, "", ""
         return self.raised
 
     def passes(self, message: str) -> None:
         """Note whether a line begins a traceback, or has a function that loads weights."""
         if TRACEBACK in message:
-            self.loading, self.combines = False, ""
+            self.loading, self.combines, self.via = False, "", ""
         elif function := _function(message):
             self.loading, self.behind = self.loading or _LOADS.match(function) is not None, 0
         elif not self.inside:
             self.behind += 1
             self.loading = self.loading and self.behind <= MOST_CODE
 
-    def framed(self, message: str) -> None:
+    def framed(self, message: str, *, reuses: bool = False) -> None:
         """Read a line of a traceback. A posted one may lack frames: the line of code that raised is kept, too."""
         if FRAME.match(message) or _function(message):
             self.frame = (message,)
+            if _DRAFTS.search(message):
+                self.via = "in the code of the drafter"
+            elif _CACHED.search(message) or (reuses and _COMPILED.search(message)):
+                self.via = "in a compiled graph of the cache"
         elif self.frame and (len(self.frame) == 1 or not _MARKS.issuperset(message)):
             self.frame = (*self.frame[:2], message)
         if self.frame and _COMBINES.search("".join(self.frame)):
@@ -231,7 +244,7 @@ class Collector:
         self._before: LogEvidence | None = None
         self._open: dict[str, TracebackReading] = {}
         self._loose = ""
-        self._core_ended = False
+        self._core_ended = self._reuses = False
         self._quoted, self._quoting = False, ""
         self._groups, self._survived = ErrorGroups(), Survived()
 
@@ -266,6 +279,7 @@ class Collector:
         if not message or self._quotes(line):
             return
         self._now.last.append(whole)
+        self._reuses = self._reuses or (level == "INFO" and _REUSES in message)
         if not line.record and not line.process and of_kernel(message):
             self._now.kernel.append(message)
             return
@@ -312,7 +326,7 @@ class Collector:
             if self._now:
                 self._before = self._now
             self._now, self._open = LogEvidence(last=self._now.last), {}
-            self._core_ended = False
+            self._core_ended = self._reuses = False
             return True
         return False
 
@@ -366,7 +380,7 @@ class Collector:
         """Read a line of a traceback; False if it belongs to something else."""
         message = line.message
         if message[0].isspace():
-            reading.framed(message)
+            reading.framed(message, reuses=self._reuses)
         elif RAISED.match(message) or NAMED.match(message):
             self._raise(process, reading, line)
         else:
@@ -408,6 +422,7 @@ def _tells_more(line: str) -> bool:
         or "fired up" in line
         or "listening" in line
         or "build: " in line
+        or _REUSES in line
         or "server_args" in line
         or "are idle" in line
     )

@@ -135,7 +135,8 @@ def ranks_of(evidence: LogEvidence, explained: Explained) -> Iterator[Rank]:
     own = tuple((*texts((one,)), *one.frame) for one in parts or raised)
     sure: Confidence = "named" if strange is None else "likely"
     native = evidence.native() if any(_OF_GPU.search(line) for line in texts(ending)) else ()
-    yield Rank(_once(*texts(ending), *native), sure, beside=own)
+    network = evidence.of_nccl() if any("nccl" in line.lower() for line in texts(ending)) else ()
+    yield Rank(_once(*texts(ending), *native, *network), sure, beside=own)
     yield Rank(_once(*frames(ending)), sure, beside=own)
     if strange is None:
         sure = "named" if not causes or all(map(explained, own)) else "likely"

@@ -82,7 +82,7 @@ class Raised:
 
     `reported`: a row of the catalog says that such an exception only reports another failure. `loading`: a function
     that loads weights raised it, or called what did. `combines`: so did this frame, in which a drafter reads its
-    target.
+    target; `via` names other code that led to it: the drafter's, or a compiled graph.
     """
 
     process: str
@@ -92,6 +92,7 @@ class Raised:
     reported: bool = False
     loading: bool = False
     combines: str = ""
+    via: str = ""
 
     @property
     def echo(self) -> bool:
@@ -180,6 +181,10 @@ class LogEvidence:
         """Assertions of native code and refusals of kernels: what they print before the exception that follows."""
         return [message for message in self.errors if _ASSERTION.search(message)]
 
+    def of_nccl(self) -> list[str]:
+        """What NCCL itself wrote, with the error of the system, before an exception that only names NCCL."""
+        return [message for message in (*self.errors, *self.warned, *self.plain) if "NCCL WARN" in message]
+
     def errors_before(self) -> list[str]:
         """Errors after which the engine continued."""
         fatal = self.fatal()
@@ -213,6 +218,8 @@ def texts(raised: Iterable[Raised]) -> Iterator[str]:
         yield from one.text
         if one.combines:
             yield f"{one.text[0]} {one.combines}"
+        if one.via:
+            yield f"{one.text[0]} ({one.via})"
         if _REFUSED_CONFIG.search(one.text[0]):
             yield ": ".join(line.strip() for line in one.text[: 1 + MOST_REFUSED])
 

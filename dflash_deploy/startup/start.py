@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,7 +31,7 @@ from dflash_deploy.errors import (
     SettingsRefused,
     where_explained,
 )
-from dflash_deploy.host.gpu import available_memory
+from dflash_deploy.host.gpu import OOM_DAEMONS, available_memory, running_programs
 from dflash_deploy.host.machine import kernel_lines
 from dflash_deploy.host.ports import foreign_bind, listener_on
 from dflash_deploy.plan.command import drafter_directory, engine_command
@@ -364,7 +364,7 @@ class Waiting:
     def _died(self, state: EngineState) -> EngineNotReady:
         if state.asked:
             seen = f"another program asked the engine to stop after {self._times.elapsed:.0f} s: {self._step.phase}"
-            return EngineAsked(seen, hint=ASKED)
+            return EngineAsked(seen, hint=_asked_by(running_programs().intersection(OOM_DAEMONS)))
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
@@ -381,6 +381,12 @@ class Waiting:
 
 
 ASKED = "it sent SIGTERM, as a shutdown does; start the engine again with `dflash-deploy up`"
+
+
+def _asked_by(daemons: Collection[str]) -> str:
+    """What may have ended the engine: programs that do so if memory is short, or another."""
+    units = " ".join(f"-u {name}" for name in sorted(daemons))
+    return f"`journalctl -b {units}` shows whether memory was short; {ASKED}" if daemons else ASKED
 
 
 def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:

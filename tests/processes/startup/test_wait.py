@@ -10,10 +10,11 @@ from dflash_deploy.checks.check import EndpointUnderTest
 from dflash_deploy.checks.run import NOT_READY, run_checks
 from dflash_deploy.client.endpoint import Endpoint
 from dflash_deploy.diagnosis.diagnose import LogReader
-from dflash_deploy.errors import EngineDied, EngineStalled
+from dflash_deploy.errors import EngineAsked, EngineDied, EngineStalled
 from dflash_deploy.operations import test
 from dflash_deploy.redact import Secret
 from dflash_deploy.runtime.protocol import EngineState
+from dflash_deploy.startup import start as starting
 from dflash_deploy.startup.progress import Phases, StartProgress, Timekeeper
 from dflash_deploy.startup.start import Waiting, hints_from
 from tests.support.scripted import ScriptedRuntime, listening
@@ -84,6 +85,18 @@ def test_the_old_log_of_an_engine_that_answers_already_is_not_shown_as_a_start()
     assert [(one.phase, one.last_line) for one in shown] == [("first generation", "")]
     with listening(200) as url:
         assert "loading the target" in {one.phase for one in wait([RUNNING], [(LOADING,)], url=url)}
+
+
+@pytest.mark.parametrize(
+    ("running", "said"), [({"earlyoom", "bash"}, "`journalctl -b -u earlyoom` shows"), (set(), "")]
+)
+def test_an_end_from_outside_names_what_may_have_done_it(
+    running: set[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "running_programs", lambda: running)
+    with pytest.raises(EngineAsked, match="another program asked the engine to stop") as ended:
+        wait([RUNNING, EngineState("exited", exit_code=143, asked=True)])
+    assert ended.value.hint.startswith(said or "it sent SIGTERM")
 
 
 def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
