@@ -44,7 +44,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 # pip says nothing for minutes
 TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis audit kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -217,6 +217,12 @@ dist: $(READY)
 # failures and healthy logs of other people: how many the diagnosis names, shows or gets wrong
 score-diagnosis: $(READY)
 	@$(BIN)/python -m tools.diagnosis.score
+
+# known vulnerabilities of all packages of the tests' environment; fails, too, for a package whose advisories cannot be had
+audit: $(LIGHT)/.ready
+	mkdir -p build
+	$(LIGHT)/bin/python -m pip freeze --exclude-editable | sed 's/+.*//' > build/pinned.txt
+	pipx run pip-audit --strict --no-deps --disable-pip -r build/pinned.txt
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
