@@ -185,8 +185,9 @@ HEAT, BRAKE = 0x20 | 0x40, 0x80
 def condition(subject: DoctorContext) -> Iterator[Check]:
     """What slows the GPUs of the plan down, or makes them unusable."""
     facts, plan = subject.facts, subject.plan
-    used = (fitting_gpus(plan.profile, facts) or facts.gpus) if plan and not plan.engine.cpu else facts.gpus
-    for one in () if plan and plan.engine.cpu else used:
+    if plan is not None and plan.engine.cpu:
+        return
+    for one in (fitting_gpus(plan.profile, facts) if plan else ()) or facts.gpus:
         name = f"condition of GPU {one.index}" if len(facts.gpus) > 1 else "condition"
         found = [Check(name, status, saw, fix) for status, saw, fix in conditions(one)]
         fine = [Check(name, "ok", "nvidia-smi shows no fault and no limit")] if one.condition else []
@@ -203,11 +204,9 @@ def conditions(one: Gpu) -> Iterator[tuple[Status, str, str]]:
     limit, usual = _number(cells, "power.limit"), _number(cells, "power.default_limit")
     clock, top = _number(cells, "clocks.current.sm"), _number(cells, "clocks.max.sm")
     heat, reasons = _number(cells, "temperature.gpu"), int(_number(cells, "clocks_throttle_reasons.active"))
-    mode, action = cells.get("compute_mode", "Default"), cells.get("gpu_recovery_action", "None")
-    pending = "Yes" in {cells.get("retired_pages.pending"), cells.get("remapped_rows.pending")}
-    if mode != "Default":
+    if (mode := cells.get("compute_mode", "Default")) != "Default":
         yield "no" if mode == "Prohibited" else "warning", f"its compute mode is {mode}", f"`{smi} -c DEFAULT`"
-    if action != "None":
+    if (action := cells.get("gpu_recovery_action", "None")) != "None":
         yield "no", f"the driver asks for a recovery: {action}", f"reboot, or end its processes, then `{smi} -r`"
     if errors := _number(cells, "ecc.errors.uncorrected.volatile.total"):
         yield (
@@ -215,7 +214,7 @@ def conditions(one: Gpu) -> Iterator[tuple[Status, str, str]]:
             f"{errors:.0f} uncorrected errors of its memory (ECC)",
             "`nvidia-smi -q -d ECC` has more; reboot",
         )
-    if pending:
+    if "Yes" in {cells.get("retired_pages.pending"), cells.get("remapped_rows.pending")}:
         yield "warning", "faulty rows of its memory wait for a reset to be replaced", f"reboot, or `{smi} -r`"
     # a GPU without memory of its own is no PCIe card, and idle cards lower the generation of their link
     if own and ((0 < width <= NARROW and width < widest) or (busy and 0 < speed < fastest)):

@@ -252,7 +252,8 @@ def mebibytes(cell: str) -> int | None:
 def on_the_bus(devices: Path = PCI_DEVICES) -> int:
     """The number of NVIDIA display controllers on the PCI bus, with or without a driver."""
     return sum(
-        1 for device in _listed(devices) if _says(device / "vendor", "0x10de") and _says(device / "class", "0x03")
+        kernel_text(device / "vendor").startswith("0x10de") and kernel_text(device / "class").startswith("0x03")
+        for device in _listed(devices)
     )
 
 
@@ -263,11 +264,12 @@ def _listed(directory: Path) -> list[Path]:
         return []
 
 
-def _says(file: Path, start: str) -> bool:
+def kernel_text(file: Path) -> str:
+    """The text of a file of the kernel, such as one in /proc; empty if it is missing or unreadable."""
     try:
-        return file.read_text(encoding="ascii").startswith(start)
-    except (OSError, UnicodeDecodeError):
-        return False
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 PROCESS_FIELDS = ("pid", "used_memory", "process_name")
@@ -304,10 +306,7 @@ def gpu_processes(program: str | None = None, *, proc: Path = Path("/proc")) -> 
 
 def container_of(pid: int, *, proc: Path = Path("/proc")) -> str:
     """The full id of the container that a process runs in; empty if it runs in none."""
-    try:
-        found = _CONTAINER.search((proc / str(pid) / "cgroup").read_text(encoding="ascii", errors="replace"))
-    except OSError:
-        return ""
+    found = _CONTAINER.search(kernel_text(proc / str(pid) / "cgroup"))
     return found[1] if found else ""
 
 
@@ -321,11 +320,8 @@ MEMINFO = PROC / "meminfo"
 
 def read_memory(meminfo: Path = MEMINFO) -> dict[str, int]:
     """The lines of /proc/meminfo in bytes. MemAvailable is the memory that a new process can allocate."""
-    try:
-        text = meminfo.read_text(encoding="ascii")
-    except OSError:
-        return {}
-    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+): +(\d+) kB$", text, re.MULTILINE)}
+    lines = re.findall(r"^(\w+): +(\d+) kB$", kernel_text(meminfo), re.MULTILINE)
+    return {name: int(kib) * 1024 for name, kib in lines}
 
 
 def available_memory() -> int | None:
@@ -370,7 +366,4 @@ def running_programs(proc: Path = PROC) -> frozenset[str]:
 
 
 def _program(process: Path) -> str:
-    try:
-        return (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return kernel_text(process / "comm").strip()

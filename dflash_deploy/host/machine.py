@@ -18,7 +18,7 @@ from pathlib import Path
 
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.host.ask import ContainerEngine, ask, container_engine
-from dflash_deploy.host.gpu import Gpu, read_gpus, read_memory
+from dflash_deploy.host.gpu import Gpu, kernel_text, read_gpus, read_memory
 from dflash_deploy.serve.engines import ENGINES
 from dflash_deploy.serve.engines.installed import InstalledEngine
 
@@ -114,35 +114,23 @@ def bytes_under(directory: Path) -> int:
     return sum(sizes.values())
 
 
-_KINDS = {
-    "LimitAS": resource.RLIMIT_AS,
-    "LimitFSIZE": resource.RLIMIT_FSIZE,
-    "LimitNPROC": resource.RLIMIT_NPROC,
-    "LimitNOFILE": resource.RLIMIT_NOFILE,
-}
-
-
 def read_limits(proc: Path = Path("/proc"), root: Path = Path("/sys/fs/cgroup")) -> dict[str, float]:
     """The limits of this process that are set, by the names of systemd: memory in bytes, CPUQuota in cores.
 
     A control group has the limits of all above it. Engines raise a soft limit to the hard one.
     """
-    found = {name: float(hard) for name, kind in _KINDS.items() if (hard := resource.getrlimit(kind)[1]) >= 0}
-    own = re.search(r"^0::/(.*)$", _text(proc / "self" / "cgroup"), re.MULTILINE)
+    hard = {
+        name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[1] for name in ("AS", "FSIZE", "NPROC", "NOFILE")
+    }
+    found = {f"Limit{name}": float(limit) for name, limit in hard.items() if limit != resource.RLIM_INFINITY}
+    own = re.search(r"^0::/(.*)$", kernel_text(proc / "self" / "cgroup"), re.MULTILINE)
     group = root / (own[1] if own else "")
     for place in (group, *(one for one in group.parents if one.is_relative_to(root))):
         # `max`, or a number, and of processors the period that it is for
         for name, file in (("MemoryMax", "memory.max"), ("CPUQuota", "cpu.max")):
-            if (words := _text(place / file).split()) and words[0].isdigit():
+            if (words := kernel_text(place / file).split()) and words[0].isdigit():
                 found[name] = min(found.get(name, math.inf), int(words[0]) / int(words[-1] if words[1:] else 1))
     return found
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
 
 
 TIMEOUT = 5.0  # seconds for `dmesg`

@@ -33,11 +33,7 @@ MOST_HEADER = 100 * 2**20  # the longest header that the safetensors library rea
 
 MOST_SEARCHED, SHOWN_FILES = 1000, 3  # GGUF files that are looked at if one is missing, and those that are named
 # The setting of each role's GGUF.
-_FILES = {
-    "target": Settings.model_file,
-    "vision projector": Settings.mmproj_file,
-    "drafter": Settings.drafter_file,
-}
+_FILES = {"target": Settings.model_file, "vision projector": Settings.mmproj_file, "drafter": Settings.drafter_file}
 
 # The name of one of several files of a model, numbered from 1.
 _PART = re.compile(r"(.*-)\d{5}-of-(0\d{4})(\.\w+)", re.ASCII)
