@@ -17,6 +17,7 @@ from dflash_deploy.plan.compatible import capability, obstacles
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import RuntimeName
 from dflash_deploy.plan.sizes import fits_at_all
+from dflash_deploy.serve.engines.llamacpp import Llamacpp
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:
@@ -203,7 +204,12 @@ def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
 
     With none, Compose: the files can be made here and used elsewhere, and `up` says what is missing.
     """
-    return next(possible_runtimes(facts, engine), "compose")
+    return next(possible_runtimes(facts, engine), "native" if is_light_here(facts, engine) else "compose")
+
+
+def is_light_here(facts: HostFacts, engine: EngineRelease) -> bool:
+    """Whether a machine has neither GPU nor Docker, and the engine is small: llama.cpp has 226 MB, vLLM 4.5 GB."""
+    return not facts.gpus and not has_compose(facts) and engine.cpu and engine.native == Llamacpp.name
 
 
 def has_compose(facts: HostFacts) -> bool:

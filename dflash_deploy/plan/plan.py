@@ -23,6 +23,7 @@ from dflash_deploy.plan.choose import (
     engines_here,
     engines_of,
     fitting_gpus,
+    is_light_here,
     usual_engine_unfit_here,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
@@ -129,8 +130,8 @@ def _pair_and_engine(
 ) -> tuple[ModelPair, EngineRelease]:
     """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it.
 
-    Engines that this machine can run as it is come first, if one of them serves the profile's model, in any
-    quantization.
+    Engines that this machine can run as it is come first, then a small one that it can install, if one of them serves
+    the profile's model, in any quantization.
     """
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
@@ -142,11 +143,13 @@ def _pair_and_engine(
             profile, _as_on_disk(pair, checkpoints), candidates, gpus=gpus_of_one(profile, choice)
         )
 
-    here = engines_here(facts, engines, _runtime_asked(choice))
-    with suppress(NotPossible):
-        pair, engine = served_by(here)
-        if model is not None or pair.family == catalog.pairs[profile.pair].family:
-            return pair, engine
+    asked = _runtime_asked(choice)
+    light = [engine for engine in engines if asked is None and is_light_here(facts, engine)]
+    for candidates in (engines_here(facts, engines, asked), light):
+        with suppress(NotPossible):
+            pair, engine = served_by(candidates)
+            if model is not None or pair.family == catalog.pairs[profile.pair].family:
+                return pair, engine
     return served_by(engines)
 
 

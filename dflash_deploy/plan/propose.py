@@ -91,7 +91,8 @@ def _identity(basis: Basis) -> Iterator[Decision]:
     yield _engine(basis)
     asked = "--runtime" if choice.runtime else "machine"
     left = basis.runtime == "native" and not choice.runtime and not has_compose(basis.facts)
-    how = "the engine is installed, and Docker with Compose is missing" if left else "how this machine runs the engine"
+    here = "is installed" if basis.engine.engine in basis.facts.native_engines else "is the smallest to install"
+    how = f"the engine {here}, and Docker with Compose is missing" if left else "how this machine runs the engine"
     yield decided(Settings.dflash_runtime, basis.runtime, asked, how)
     goal = _goal(choice)
     if goal:

@@ -48,11 +48,12 @@ INSTALLED = {
     "a vllm for gpus, and llama.cpp": {"vllm": VLLM_GPU, "llamacpp": LLAMACPP},
 }
 WITHOUT_DOCKER = {
-    "nothing": ON_COMPOSE,
+    # 226 MB to install, against 4.5 GB
+    "nothing": GGUF,
     "vllm": VLLM,
     "llama.cpp": GGUF,
     "vllm and llama.cpp": VLLM,
-    "a vllm for gpus": ON_COMPOSE,
+    "a vllm for gpus": GGUF,
     "a vllm for gpus, and llama.cpp": GGUF,
 }
 
@@ -74,6 +75,8 @@ def test_the_reason_says_what_is_missing() -> None:
     said = "machine: llama.cpp b11549 (CPU) is installed here; vLLM 0.32.0 (CPU) is not, and Docker with Compose"
     assert reason(made, "DFLASH_ENGINE").startswith(said)
     assert reason(made, "DFLASH_RUNTIME") == "machine: the engine is installed, and Docker with Compose is missing"
+    nothing = reason(chosen(box("no docker", NOTHING)), "DFLASH_RUNTIME")
+    assert nothing == "machine: the engine is the smallest to install, and Docker with Compose is missing"
     with_docker = chosen(box("docker", INSTALLED["llama.cpp"]))
     assert "installed" not in reason(with_docker, "DFLASH_ENGINE") + reason(with_docker, "DFLASH_RUNTIME")
 

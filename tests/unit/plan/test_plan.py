@@ -81,7 +81,8 @@ def test_an_old_driver_that_prints_no_capability_leaves_the_name() -> None:
     [
         (machine(container_engine=DOCKER, native_engine=CPU_ENGINE), "compose"),
         (machine(native_engine=CPU_ENGINE), "native"),
-        (machine(), "compose"),
+        (machine(), "native"),
+        (machine(RTX_3090), "compose"),
     ],
 )
 def test_compose_where_an_engine_answers_else_native(facts: HostFacts, runtime: str) -> None:
