@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
@@ -101,9 +102,19 @@ class EndpointFacts:
     def _asks(self, content: object) -> str:
         return json.dumps({"model": self.model, "messages": [{"role": "user", "content": content}], "max_tokens": 100})
 
+    @property
+    def output(self) -> int:
+        """The longest answer in tokens, which clients keep room for."""
+        return min(LONGEST_ANSWER, max(self.longest // 4, 1))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only clients on the same machine reach it."""
+        return urlsplit(self.url).hostname in {"127.0.0.1", "localhost", "::1"}
+
     def values(self) -> dict[str, str]:
         """Return the value of each placeholder that the format of a file quotes."""
-        output = min(LONGEST_ANSWER, max(self.longest // 4, 1))
+        output = self.output
         picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{RED_SQUARE}"}}
         limits = {"max_input_tokens": self.longest - output, "max_output_tokens": output}
         known = limits | {"litellm_provider": "openai", "mode": "chat", "supports_vision": self.images}
@@ -160,10 +171,11 @@ def _in_double_quotes(value: str) -> str:
 
 
 def problems_of(client: ClientTemplate, place: EndpointFacts) -> list[str]:
-    """What keeps a client from working at this endpoint: a context that is too small for its first request."""
-    if not client.request or place.context is None or client.request < place.context:
+    """What keeps a client from working at this endpoint: a context too small for its first request and the answer."""
+    if not client.request or place.context is None or client.request + place.output <= place.context:
         return []
-    measured = f"its first request has about {client.request} tokens ({client.source})"
+    measured = f"its first request has about {client.request} tokens, and it keeps {place.output} for an answer"
+    measured = f"{measured} ({client.source})"
     return [f"the context of {place.context} tokens is too small: {measured}"]
 
 

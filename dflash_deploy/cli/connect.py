@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.cli.command import command
+from dflash_deploy.cli.command import command, option_of
 from dflash_deploy.cli.options import KeyFile, clients
 from dflash_deploy.cli.shown import Grid, Report, visible
 from dflash_deploy.errors import BadInput
@@ -62,6 +62,8 @@ def connect(
         # nothing else on standard output, so that it can go into a file; the note is the other way past the redaction
         sys.stdout.write(visible(found.handover(client) if key else found.redact(found.configuration(client))))
         _say(found, _notes(found, client))
+        if key and found.endpoint.is_local:
+            _say(found, _ways_out(option_of(directory)))
     return Report(found.chosen(client))
 
 
@@ -136,6 +138,13 @@ def _say(found: Connections, lines: Iterator[str]) -> None:
         note(found.redact(line))
 
 
+def _ways_out(there: str) -> Iterator[str]:
+    """The two ways to publish an endpoint that only this machine reaches."""
+    yield "warning    only this machine reaches this address; `dflash-deploy up` applies what publishes it:"
+    yield f"next       dflash-deploy set {Settings.dflash_domain}=$(hostname -f){there}   with HTTPS"
+    yield f"           dflash-deploy set {Settings.dflash_bind}=0.0.0.0{there}   unencrypted, in a trusted network"
+
+
 def _notes(found: Connections, client: str) -> Iterator[str]:
     """What a person must know beside the configuration."""
     chosen = found.known[client]
@@ -143,7 +152,9 @@ def _notes(found: Connections, client: str) -> Iterator[str]:
     if not chosen.is_shell:
         yield f"key        {found.export}"
     if found.root is not None:
-        yield f"trust      copy {found.root} to the client: SSL_CERT_FILE (Python), NODE_EXTRA_CA_CERTS, curl --cacert"
+        from dflash_deploy.operations.connect import TRUST
+
+        yield f"trust      copy {found.root} to the client: {TRUST}"
     if chosen.note:
         yield f"note       {chosen.note}"
     if chosen.tools and not found.reads_tool_calls:

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -38,6 +38,9 @@ from dflash_deploy.planning import plan_of
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup.engine import endpoint_of, published_of, whole_url
+
+CERTIFICATE = "dflash-root.crt"  # the file of the certificate at the client, in a note to hand over
+TRUST = "SSL_CERT_FILE (Python), NODE_EXTRA_CA_CERTS, curl --cacert"  # what makes programs trust it
 
 
 @dataclass(frozen=True)
@@ -224,9 +227,13 @@ class Connections:
 
     def handover(self, client: str) -> str:
         """What a person with a key of their own needs: URL, model, limits, key and configuration. It has the key."""
-        key = self.secret.reveal()
-        about = configuration(self.known["any"], self.endpoint).replace(f"${KEY_VARIABLE}", key)
-        text = self.configuration(client).replace(f'"$({self.endpoint.key_command})"', key)
+        key, there, trust = self.secret.reveal(), self.endpoint, ""
+        if self.root is not None and self.root.is_file():
+            # the path is one of this machine
+            there = replace(there, root=Path(CERTIFICATE))
+            trust = f"\n# save as {CERTIFICATE}, which clients must trust: {TRUST}\n{read_text(self.root)}"
+        about = configuration(self.known["any"], there).replace(f"${KEY_VARIABLE}", key) + trust
+        text = configuration(self.known[client], there).replace(f'"$({there.key_command})"', key)
         where = f"{self.known[client].title}: {self.known[client].where}"
         export = "" if self.known[client].is_shell else f"export {KEY_VARIABLE}={key}\n\n"
         return f"{about}\n# {where}\n{export}{text}" if client != "any" else about

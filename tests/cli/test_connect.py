@@ -205,6 +205,12 @@ def test_a_named_key_comes_with_a_note_to_hand_over(deployment: Path) -> None:
         assert key in out
         assert "http://127.0.0.1:8123" in out
         assert Deployment(deployment).key.reveal() not in out
+        said = dflash("connect", client, "--key", "alice", at=deployment).succeeded().err
+        assert "only this machine reaches this address" in said
+        assert "dflash-deploy set DFLASH_DOMAIN=$(hostname -f)" in said
+        assert "dflash-deploy set DFLASH_BIND=0.0.0.0" in said
+    elsewhere = dflash("connect", "any", "--key", "alice", "--url", "http://box:8000", at=deployment).succeeded().err
+    assert "only this machine" not in elsewhere
     document = dflash("connect", "any", "--key", "alice", "--json", at=deployment).succeeded().out
     assert key not in document
     assert dflash("connect", "any", "--key", "bob", at=deployment).code is ExitCode.USAGE

@@ -19,7 +19,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from dflash_deploy.serve.gateway.asgi import LARGER, App, ErrorAnswer, Message, Receive, Scope
 from dflash_deploy.serve.gateway.body import Request, read, read_for_proxy, replayed, unread
-from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, Contract
+from dflash_deploy.serve.gateway.contract import CHATS, COMPLETIONS, MODELS, Contract
 from dflash_deploy.serve.gateway.keys import METRICS, Accepted
 from dflash_deploy.serve.gateway.limits import KeyLimits
 from dflash_deploy.serve.gateway.media import Media
@@ -216,7 +216,9 @@ class Metered:
         except ErrorAnswer as refusal:
             await answer.refuse(refusal)
         finally:
-            self._usage.count_request(key.name, answer.status)
+            # the list of models is asked for to see whether a key works, as `keys add` does
+            if scope["path"] != MODELS:
+                self._usage.count_request(key.name, answer.status)
 
     async def _generate(self, key: Accepted, scope: Scope, receive: Receive, answer: Reply) -> None:
         """Serve a request whose tokens count. Raises ErrorAnswer for one above a limit."""

@@ -13,7 +13,8 @@ import yaml
 from dflash_deploy.assets import asset
 from dflash_deploy.connect import KEY_VARIABLE, EndpointFacts, clients, configuration, merged, problems_of
 from dflash_deploy.errors import BadInput, FileInvalid
-from dflash_deploy.operations.connect import ClientFile
+from dflash_deploy.operations.connect import ClientFile, Connections
+from dflash_deploy.redact import Redactor, Secret
 from tools.reference.clients import NOT_RUN, runs
 
 NASTY = EndpointFacts(
@@ -164,11 +165,27 @@ def test_curl_gets_the_certificate_that_it_must_trust() -> None:
     assert text.count("curl -sS --cacert '/home/my box/root.crt' http://") == 2
 
 
-def test_a_context_below_the_first_request_is_a_problem() -> None:
-    codex = clients()["codex"]
+def test_a_note_to_hand_over_has_the_certificate_and_no_path_of_this_machine(tmp_path: Path) -> None:
+    root = tmp_path / "root.crt"
+    root.write_text("-----BEGIN CERTIFICATE-----\nmine\n-----END CERTIFICATE-----\n")
+    place = replace(PLAIN, url="https://box", directory=str(tmp_path), root=root, key_name="alice")
+    found = Connections(Redactor([]), place, clients(), True, Secret("k" * 32))
+    for client in ("curl", "any", "opencode"):
+        note = found.handover(client)
+        assert root.read_text() in note
+        assert str(tmp_path) not in note
+    assert "--cacert dflash-root.crt" in found.handover("curl")
+
+
+def test_a_context_below_the_first_request_and_its_answer_is_a_problem() -> None:
+    codex, opencode = clients()["codex"], clients()["opencode"]
     assert problems_of(codex, PLAIN) == [
-        f"the context of 4096 tokens is too small: its first request has about 8900 tokens ({codex.source})"
+        "the context of 4096 tokens is too small: its first request has about 8900 tokens, and it keeps 1024 for an "
+        f"answer ({codex.source})"
     ]
+    # 7200 tokens and an answer of a quarter of the context
+    assert len(problems_of(opencode, replace(PLAIN, context=8192))) == 1
+    assert problems_of(opencode, replace(PLAIN, context=9600)) == []
     assert problems_of(codex, replace(PLAIN, context=32768)) == []
     assert problems_of(codex, replace(PLAIN, context=None)) == []
     assert all(client.source for client in clients().values() if client.request)
