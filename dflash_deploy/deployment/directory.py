@@ -230,6 +230,15 @@ class Deployment(DeploymentPlaces):
             dotenv.check_keys(deployment._lines)
         return deployment
 
+    @classmethod
+    def started(cls, directory: Path) -> Deployment:
+        """Return the deployment in a directory, also one whose `.env` is missing: its engine may still run.
+
+        Raises NoDeployment for a directory without `.dflash/` and `.env`.
+        """
+        deployment = cls(directory)
+        return deployment if deployment.state.is_dir() else cls.existing(directory, check=False)
+
     def write_env(self, values: Mapping[str, str], engine: str = DEFAULT) -> None:
         """Write `.env` for an engine, created with mode 0600."""
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -35,16 +35,35 @@ _DIGITS = "[0-9a-f]" * 8
 def write_atomically(path: Path, text: str, *, mode: int) -> None:
     """Write a temporary file with `mode` beside `path` and rename it. A failure leaves the old file.
 
-    The owner of an existing file is kept, also if root writes. A container that mounts `path` sees the old content
-    until it restarts.
+    On a full disk, a text that is not longer than the old one is written over it: a key can be revoked there. The
+    owner of an existing file is kept, also if root writes. A container that mounts `path` sees the old content until it
+    restarts.
     """
     content = text.encode()
-    with _temporary(path, mode) as (file, temporary):
-        _keep_owner(file.fileno(), path)
-        file.write(content)
-        _to_disk(file)
-        temporary.replace(path)
+    try:
+        with _temporary(path, mode) as (file, temporary):
+            _keep_owner(file.fileno(), path)
+            file.write(content)
+            _to_disk(file)
+            temporary.replace(path)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT) or not _written_over(path, content):
+            raise
     sync_directory(path.parent)
+
+
+def _written_over(path: Path, content: bytes) -> bool:
+    """Whether a file could be overwritten in the space that it has."""
+    try:
+        with path.open("r+b", buffering=0) as file:
+            if not 0 < len(content) <= os.fstat(file.fileno()).st_size:
+                return False
+            file.write(content)
+            file.truncate()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -13,12 +13,16 @@ from pathlib import Path
 
 from dflash_deploy.deployment.compose import remove_unused_contexts
 from dflash_deploy.deployment.directory import Deployment
-from dflash_deploy.deployment.files import OWN, PRIVATE, remove_leftovers
+from dflash_deploy.deployment.files import FULL, OWN, PRIVATE, remove_leftovers
 from dflash_deploy.deployment.keys import keys_file
 from dflash_deploy.errors import DirectoryBusy, PreflightRefused
 from dflash_deploy.intake.documents import set_aside
 
 LONGEST_HOLDER = 200  # bytes of the lock file that are shown: the command that holds it
+
+
+# Commands that end something, and need no room on the disk for it.
+WAYS_OUT = ("down", "keys revoke")
 
 
 @contextmanager
@@ -40,7 +44,8 @@ def command_lock(deployment: Deployment, command: str) -> Iterator[None]:
         try:
             file.write(f"{command}, process {os.getpid()}, since {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC".encode())
         except OSError as problem:
-            raise _not_writable(deployment, problem) from None
+            if command not in WAYS_OUT or problem.errno not in FULL:
+                raise _not_writable(deployment, problem) from None
         _tidy(deployment)
         try:
             yield

@@ -27,7 +27,7 @@ class Stopped(Documented):
 
 def stop(directory: Path, *, reporter: Reporter = SILENT) -> Stopped:
     """Stop and remove the engine; weights, settings and caches stay. Raises NoDeployment, EngineNotReady."""
-    deployment = Deployment.existing(directory, check=False)
+    deployment = Deployment.started(directory)
     runtime = runtime_for(deployment, plan_to_stop(deployment))
     with command_lock(deployment, "down"):
         reporter.note("stopping the engine")

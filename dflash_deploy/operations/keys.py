@@ -393,7 +393,7 @@ def _runs(deployment: Deployment, *, adding: bool) -> bool:
 
 def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
     """The status that the engine answers the key, as soon as it is the expected one; `None` without an answer."""
-    with endpoint_of(deployment, plan_as_running(deployment), timeout=PROBE_TIMEOUT) as endpoint:
+    with endpoint_of(deployment, plan_to_stop(deployment), timeout=PROBE_TIMEOUT) as endpoint:
         # an engine that does not run reads the keys when it starts
         return _status_of_key(endpoint, key, expected)
 

@@ -21,7 +21,7 @@ def log(directory: Path, *, tail: int | None = None, follow: bool = False) -> It
     With a door each line begins with the name of its process, and `tail` counts for each of them. Raises NoDeployment,
     and EngineMissing if the log cannot be read.
     """
-    deployment = Deployment.existing(directory, check=False)
+    deployment = Deployment.started(directory)
     plan = plan_to_stop(deployment)
     runtime, door = runtime_for(deployment, plan), door_of(deployment, plan)
     readers = {"": runtime.read_log} if door is None else {"engine": runtime.read_log, "door": door.read_log}

@@ -22,12 +22,12 @@ from dflash_deploy.deployment.directory import Deployment, restored_since
 from dflash_deploy.deployment.journal import Happened, events
 from dflash_deploy.diagnosis.diagnose import Diagnosis, ProcessEnd
 from dflash_deploy.document import AcceptanceLength, Count, Documented, Hidden, Keywords, Seconds
-from dflash_deploy.errors import FileRefused
+from dflash_deploy.errors import DeployError, FileRefused
 from dflash_deploy.host.gpu import read_gpus
 from dflash_deploy.operations.addresses import CHECK_URL, address_of
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import Plan, RuntimeName
-from dflash_deploy.planning import plan_as_running, plan_of
+from dflash_deploy.planning import plan_as_running, plan_of, plan_to_stop
 from dflash_deploy.redact import Redact, Redactor, Secret
 from dflash_deploy.runtime.protocol import EngineState, Phase, Runtime
 from dflash_deploy.runtime.select import door_of, runtime_for
@@ -126,9 +126,15 @@ class Status(Documented):
 
 
 def status(directory: Path) -> Status:
-    """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused."""
-    deployment = Deployment.existing(directory)
-    plan = plan_as_running(deployment)
+    """Examine the engine of a deployment and ask it one question. Raises NoDeployment, SettingsRefused.
+
+    Settings that cannot be used are the cause in the status of an engine that runs, and an error without one.
+    """
+    try:
+        deployment = Deployment.existing(directory)
+        plan = plan_as_running(deployment)
+    except DeployError as problem:
+        return _without_settings(Deployment.started(directory), problem)
     runtime = runtime_for(deployment, plan)
     door = door_of(deployment, plan)
     engine = runtime.state()
@@ -152,6 +158,27 @@ def status(directory: Path) -> Status:
         instead=f"the settings that worked last, not those of .env, since {restored}" if restored else None,
         door=DoorStatus(door_state.phase, door_state.identity or None) if door_state else None,
         costs=", ".join(_costs(plan, runtime)) or None if answered.state == "ready" else None,
+    )
+
+
+def _without_settings(deployment: Deployment, problem: DeployError) -> Status:
+    """The status of an engine whose settings cannot be used; `problem`, raised, if none runs."""
+    plan = plan_to_stop(deployment)
+    engine = runtime_for(deployment, plan).state()
+    if not engine.alive:
+        raise problem
+    return Status(
+        endpoint="",
+        model="",
+        state=engine.phase,
+        cause=problem.message,
+        do=problem.hint,
+        runtime=plan.runtime,
+        engine=engine.identity or None,
+        exit_code=engine.exit_code,
+        restarts=engine.restarts,
+        memory_gib=None,
+        gpu_memory_gib=None,
     )
 
 

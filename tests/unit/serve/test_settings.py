@@ -32,7 +32,7 @@ def test_the_drafters_directory_counts_more_than_its_name() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("MAX_MODEL_LEN", "64k"),
+        ("MAX_MODEL_LEN", "64kb"),
         ("MAX_NUM_SEQS", "0"),
         ("MAX_NUM_SEQS", "-1"),
         ("MAX_NUM_SEQS", "²"),
