@@ -212,7 +212,7 @@ def conditions(one: Gpu) -> Iterator[tuple[Status, str, str]]:
         yield (
             "warning",
             f"{errors:.0f} uncorrected errors of its memory (ECC)",
-            "`nvidia-smi -q -d ECC` has more; reboot",
+            "reboot; `nvidia-smi -q -d ECC` has more",
         )
     if "Yes" in {cells.get("retired_pages.pending"), cells.get("remapped_rows.pending")}:
         yield "warning", "faulty rows of its memory wait for a reset to be replaced", f"reboot, or `{smi} -r`"
@@ -251,9 +251,14 @@ def limits(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     least = {"MemoryMax": need, "CPUQuota": cores, "LimitNPROC": PROCESSES, "LimitNOFILE": FILES}
     for name, limit in read_limits().items() if plan.runtime == "native" else ():
         if limit < (wanted := least.get(name, math.inf)):
-            seen, asked = (gib(one) if name == "MemoryMax" else f"{one:g}" for one in (limit, wanted))
+            seen, asked = (gib(one) if name == "MemoryMax" else f"{one:.4g}" for one in (limit, wanted))
             fix = f"raise {name}= in the unit of systemd, or the limit of the container or the shell (`ulimit`)"
-            yield Check("limits", "warning", f"{name} of this process is {seen}, and {asked} is needed", fix)
+            yield Check(
+                "limits",
+                "warning",
+                f"{name} of this process is {seen}, and {asked.replace('inf', 'no limit')} is needed",
+                fix,
+            )
 
 
 SWAPPED = GIB  # bytes in swap from which it is in use; idle programs leave less

@@ -19,14 +19,14 @@ LEAST_SHARE = 0.85  # of the memory that a GPU is sold with: drivers report a fe
 
 def hardware_differs(plan: Plan, facts: HostFacts) -> Finding | None:
     """A profile for hardware that this machine does not have; the plan may be for another machine."""
-    if fits(plan.profile, facts):
+    # `gpu-missing` is about GPUs that cannot be read
+    if fits(plan.profile, facts) or (facts.gpu_problem and not facts.gpus):
         return None
     seen = ", ".join(f"{gpu.name}{' (split by MIG)' if gpu.mig else ''}" for gpu in facts.gpus)
-    seen = seen or (f"no GPU that can be read ({facts.gpu_problem})" if facts.gpu_problem else "no GPU")
     return Finding(
         id="hardware-differs",
         severity="warning",
-        message=f"profile {plan.profile.name} is for {plan.profile.title}; this machine has {seen}",
+        message=f"profile {plan.profile.name} is for {plan.profile.title}; this machine has {seen or 'no GPU'}",
         why="sizes and backends are chosen for the profile's hardware",
         fix="use the files on the machine they are for, or set this machine's profile "
         f"({Settings.dflash_profile}, --profile)",
@@ -48,7 +48,7 @@ def gpu_missing(plan: Plan, facts: HostFacts) -> Finding | None:
     return Finding(
         id="gpu-missing",
         severity="error",
-        message=f"GPUs that the plan needs: {needed}; GPUs that respond: {here}{f' ({problem})' if problem else ''}",
+        message=f"GPUs that the plan needs: {needed}; GPUs that respond: {here}{f'; {problem}' if problem else ''}",
         why="the engine ends or waits for the GPU that is missing, and CUDA may fail on the others",
         fix=driver_advice(problem)
         if problem
