@@ -20,7 +20,7 @@ from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_prof
 from dflash_deploy.catalog.log_signs import PhaseMark
 from dflash_deploy.catalog.models import Dialect, Family, ModelPair
 from dflash_deploy.catalog.read import own_files, packaged_files, read_entry, read_extended, read_packaged
-from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.catalog.releases import EngineRelease, RayRelease
 from dflash_deploy.catalog.settings import all_setting_names, passed_on
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import CatalogRefused, UnknownEngine, UnknownPair, UnknownProfile
@@ -186,6 +186,12 @@ def packaged_catalog() -> Catalog:
 def load_dialects() -> tuple[Dialect, ...]:
     """The marks of known chat templates, the first match first."""
     return _rows(resources.files(PACKAGED), "dialects.yaml", Dialect)
+
+
+@cache
+def load_ray_releases() -> tuple[RayRelease, ...]:
+    """Releases of Ray, the oldest first."""
+    return _rows(resources.files(PACKAGED), "ray.yaml", RayRelease)
 
 
 @cache

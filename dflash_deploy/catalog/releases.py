@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from dflash_deploy.catalog.hardware import Capability
 from dflash_deploy.catalog.read import Architecture, AttentionTrait, Entry, Evidenced, Quantisation
@@ -218,6 +218,20 @@ class EngineRelease(Entry):
     def parser(self, setting: str, name: str | None) -> str:
         """This release's name of the parser that vLLM calls `name`, for a setting; empty if it has none for it."""
         return self.parsers.get(f"{setting} {name}", self.parsers.get(name or "", name or ""))
+
+
+class RayRelease(Entry):
+    """A release of Ray, and the vLLM that Ray Serve LLM runs with it. The newest also says what that vLLM can do."""
+
+    ray: str
+    vllm: Annotated[str, Field(description="release of vLLM that `ray[llm]` requires")]
+    drafters: Annotated[frozenset[str], Field(description="drafter architectures that this vLLM loads")] = frozenset()
+    kv_dtypes: Annotated[frozenset[str], Field(description="types of KV cache that it has")] = frozenset()
+    arguments: Annotated[
+        frozenset[str],
+        BeforeValidator(str.split),
+        Field(description="names of its engine's arguments that Ray passes on, between spaces"),
+    ] = frozenset()
 
 
 class ReleaseOptions(Entry):

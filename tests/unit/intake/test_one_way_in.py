@@ -31,6 +31,7 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "doctor/deployment.py": (1, _OF_THE_KERNEL),
     "operations/ask.py": (1, "Pillow reads a picture whose bytes were read with a limit"),
     "host/gpu.py": (5, _OF_THE_KERNEL),
+    "features/export/ray.py": (1, _OF_THE_PACKAGE),
     "features/page/guard.py": (1, _OF_THE_KERNEL),
     "features/page/conversation.py": (1, "a picture in memory, which `operations.ask.picture` has checked"),
     "features/monitoring/operations.py": (1, _OF_THE_PACKAGE),
