@@ -112,10 +112,14 @@ _SHAPES = (
     re.compile(r"(\b[Bb]asic )(?=[a-z]*[A-Z0-9+/=])[A-Za-z0-9+/]{6,}={0,2}"),
     re.compile(r"(\b(?i:api[_-]key)['\"]?(?:\s*[:=,]\s*|\s+)\[?b?['\"]?)[^\s'\",\]]{8,}"),
     re.compile(
-        r"(\b(?i:api_?keys?|(?:access|auth|hf|refresh|client)[_-](?:key|token|secret)|passw(?:or)?d)"
+        r"(\b(?i:api_?keys?|(?:access|auth|hf|refresh|client)[_-](?:key|token|secret)|[\w-]{0,40}passw(?:or)?d)"
         r"['\"]?\s*[:=]\s*['\"]?)[^\s'\",\]]{4,}"
     ),
-    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?)\s?[=:]\s?)\S+"),
+    re.compile(r"(\b[A-Z][A-Z0-9_]*_(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?|PASSWD|PASS|PWD)\s?[=:]\s?)\S+"),
+    # passwords of other commands: docker login -p, sshpass -p, mysql -p, curl -u USER:
+    re.compile(r"(\b(?:login|sshpass|mysql\w*|mariadb)\b[^|;&\r\n]{0,200}?\s-p\s?)[^\s-]\S*"),
+    re.compile(r"(\bcurl\b[^|;&\r\n]{0,200}?\s-u\s?[^\s:]{1,80}:)\S+"),
+    re.compile(r"(--password[ =])[^\s-]\S*"),
     # numbers of tokens are settings
     re.compile(r"(\b[A-Z][A-Z0-9_]*_TOKENS\s?[=:]\s?)(?!\d+\b)[^\s,]+"),
     re.compile(

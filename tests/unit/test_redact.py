@@ -131,3 +131,25 @@ def test_a_long_line_is_redacted_in_a_moment() -> None:
 def test_figures_are_no_secrets() -> None:
     text = "num_key_value_heads=2 max_tokens: 4096 MAX_NUM_BATCHED_TOKENS=2048 DFLASH_NUM_SPEC_TOKENS=7"
     assert redact_by_shape(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker login -u me -p hunter2hunter2 nvcr.io",
+        "sshpass -p hunter2hunter2 ssh box",
+        "mysql -u root -phunter2hunter2 app",
+        "curl -u me:hunter2hunter2 https://x/y",
+        "tool --password hunter2hunter2",
+        "DB_PASS=hunter2hunter2",
+        "PG_PWD=hunter2hunter2",
+        '{"redis_password": "hunter2hunter2"}',
+    ],
+)
+def test_passwords_of_other_commands_have_no_shape_of_their_own(text: str) -> None:
+    assert "hunter2" not in redact_by_shape(text)
+
+
+@pytest.mark.parametrize("text", ["docker run -p 8000:8000 x", "docker login -u me --password-stdin x", "PWD=/home/me"])
+def test_what_looks_like_a_password_option_stays(text: str) -> None:
+    assert redact_by_shape(text) == text
