@@ -10,7 +10,8 @@ from dflash_deploy.serve.settings import Settings
 
 # Values of QUANTIZATION that match a checkpoint's quantization. It can always be left empty.
 _QUANTIZATION_FLAGS = {
-    "bf16": set[str](),
+    # quantized while the weights are loaded: docs.vllm.ai, quantization/fp8 (online) and bnb
+    "bf16": {"fp8", "bitsandbytes"},
     "fp8": {"fp8", "modelopt", "compressed-tensors"},
     "nvfp4-modelopt": {"modelopt", "modelopt_fp4", "modelopt_mixed"},
     "nvfp4-awq": {"modelopt", "modelopt_fp4"},

@@ -127,6 +127,7 @@ CASES = [
     Case("budget-leaves-little", "warning", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "8300"}, choice=ULTIMATE),
     Case("budget-hangs-unified-memory", "error", "dgx-spark", {"MAX_NUM_BATCHED_TOKENS": "65536"}),
     Case("memory-overcommitted", "error", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.95"}),
+    Case("memory-overcommitted", "warning", "dgx-spark", {"GPU_MEMORY_UTILIZATION": "0.90"}),
     Case("memory-overcommitted", "warning", "h100", {"GPU_MEMORY_UTILIZATION": "0.98"}),
     Case("weights-do-not-fit", "error", "h100", {"GPU_MEMORY_UTILIZATION": "0.4"}),
     Case("sequence-does-not-fit", "warning", "rtx-3090", {Settings.max_model_len.name: "65536"}),
