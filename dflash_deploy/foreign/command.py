@@ -1,7 +1,4 @@
-"""The words of a command as items: what the container, the environment and the engine are given.
-
-Finds the engine behind `docker run`, `docker exec`, `docker compose run`, `bash -c`, `sudo` and variables.
-"""
+"""The command of a recipe that starts an engine: through wrappers such as `sudo`, `docker run` and `bash -c`."""
 
 from __future__ import annotations
 
@@ -9,52 +6,73 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import PurePosixPath
 
-from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
+from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import EngineRules, container_rules, engine_rules
-from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand
+from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand, tidied
 from dflash_deploy.intake.parse import Invalid, parse_json
+from dflash_deploy.serve.engines import ENGINES
 
 FLAG = re.compile(r"-{1,2}[A-Za-z]")
 _PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")  # JSON as vLLM took it before 0.9: image=4,video=0
-_CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
 _SHORT = {"-p": "--publish", "-v": "--volume", "-e": "--env", "-d": "--detach", "-w": "--workdir", "-u": "--user",
           "-m": "--memory", "-h": "--hostname", "-l": "--label", "-i": "--interactive", "-t": "--tty"}  # fmt: skip
 _OWN_RUN = frozenset({"run", "exec", "create"})
 _IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
+_ARGUMENTS = re.compile(
+    r"(?i)(^|_)(args?|arguments|extra|opts|options|flags|params)(_|$)"
+)  # names of variables with arguments
 # A value of several words without quotes, as `.env` may have it and a shell does not.
-_BARE = re.compile(r"[^'\"#$]*\s[^'\"#$]*$")
+_BARE = re.compile(r"[^'\"#$()]*\s[^'\"#$()]*$")
 _DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)[^\n]*\n")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
+_MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 _DEEPEST = 4
 
-# Names of items: the command of a second engine, an assignment below a condition that is not decided, and the command
-# of a container that is in another file.
-SECOND, BRANCH, ELSEWHERE = "another engine", "another branch", "another file"
+# Names of items: the command of a second engine, the command of a container that is in another file, and words that
+# the caller of the script adds.
+SECOND, ELSEWHERE, ADDED = "another engine", "another file", "words of yours"
 
 
 def recipe_of_script(text: str, script: Script | None = None, line: int = 1, level: int = 0) -> ForeignRecipe | None:
     """The first command of a script that starts an engine; `None` if none does. All else that it runs is an item.
 
-    Raises RecipeRefused if the text cannot be split into words.
+    Raises RecipeRefused if the text cannot be split into words, and HasLogic if a condition decides about the command.
     """
     script = script or Script()
     found: ForeignRecipe | None = None
     exports: list[RecipeItem] = []
     beside: list[RecipeItem] = []
-    for command in script.commands(text, line):
+    for command in script.commands(tidied(text) if level == 0 else text, line):
         exports += [_variable(name, word) for name, word in command.exports]
         read = _engine_command(command, script, level) if command.words else None
-        if read is None:
-            beside += _other_command(command)
-        elif found is None:
+        if read and (found is None or not found.items):
+            if command.logic:
+                raise HasLogic(
+                    f"line {command.words[0].line}: `{command.logic}` decides what this script starts",
+                    hint="paste the command that it ends in, or let it run against recorders: --dry-run-script",
+                )
             found = read
+        elif read is None:
+            beside += _other_command(command)
         else:
             text_of = " ".join(word.text for word in command.words)
             beside.append(RecipeItem("command", SECOND, text_of, command.words[0].line))
-    branches = [RecipeItem("command", BRANCH, f"{name}={word.text}", word.line) for name, word in script.undecided]
-    return found.beside(*exports, *_grouped(beside), *branches) if found else None
+    lines = {item.line for item in found.items} if found else set(script.broken)
+    if script.broken and lines & set(script.broken) and (found or _names_engine(text)):
+        raise RecipeRefused(
+            f"line {min(script.broken)}: a quote or bracket is opened and never closed", hint="copy the whole command"
+        )
+    return found.beside(*exports, *_grouped(beside)) if found else None
+
+
+def _names_engine(text: str) -> bool:
+    programs = (" ".join(program) for rules in engine_rules().values() for program in rules.programs)
+    return any(program in text for program in programs)
 
 
 def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
@@ -72,18 +90,33 @@ def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
 
 def variables_of(text: str) -> ForeignRecipe | None:
     """A file with only variables, as `.env` is; `None` if it has anything else."""
-    script = Script()
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not lines or not all(ASSIGNMENT.match(line.strip().removeprefix("export ").lstrip()) for line in lines):
+    lines = [
+        (number, line.strip().removeprefix("export ").lstrip()) for number, line in enumerate(text.splitlines(), 1)
+    ]
+    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if not lines or not ASSIGNMENT.match(lines[0][1]):
         return None
-    items = []
-    for number, line in enumerate(text.splitlines(), 1):
-        name, given, value = line.strip().removeprefix("export ").partition("=")
-        if given and not line.lstrip().startswith("#"):
-            quoted = f"'{value}'" if _BARE.match(value) else value
-            command = next(script.commands(f"export {name}={quoted}", number))
-            items.append(_variable(*command.exports[0]))
-    return ForeignRecipe("variables", items=tuple(items))
+    bare = all(ASSIGNMENT.match(line) for _, line in lines)
+    if bare and not re.search(r"=\s*\(\s*$", text, re.M):
+        quoted = {number: line.partition("=") for number, line in lines if _is_bare(line.partition("=")[2])}
+        whole = dict(lines) | {number: f"{name}='{value}'" for number, (name, _, value) in quoted.items()}
+        text = "\n".join(whole.get(number, "") for number in range(1, len(text.splitlines()) + 1))
+    script = Script()
+    commands = list(script.commands(text))
+    if script.broken or script.undecided or any(command.words for command in commands):
+        return None
+    items = [
+        RecipeItem(
+            "variable", name, " ".join(w.text for w in of), of[0].line, next((w.unset for w in of if w.unset), "")
+        )
+        for name, of in script.variables.items()
+        if of
+    ]
+    return ForeignRecipe("variables", items=tuple(items)) if items else None
+
+
+def _is_bare(value: str) -> bool:
+    return _BARE.match(value) is not None and not re.search(r"\s\w+=", value) and not _names_engine(value)
 
 
 def written_variables(text: str) -> ForeignRecipe | None:
@@ -99,10 +132,9 @@ def written_variables(text: str) -> ForeignRecipe | None:
 
 def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:
     if command.words:
-        yield RecipeItem(
-            "command", command.words[0].text, " ".join(w.text for w in command.words), command.words[0].line
-        )
-    yield from (_variable(name, word) for name, word in (command.variables if command.words else ()))
+        value = " ".join(word.text for word in command.words)
+        yield RecipeItem("command", command.words[0].text, value, command.words[0].line)
+        yield from (_variable(name, word) for name, word in command.variables)
 
 
 def _variable(name: str, word: ShellWord) -> RecipeItem:
@@ -111,22 +143,25 @@ def _variable(name: str, word: ShellWord) -> RecipeItem:
 
 def _engine_command(command: ShellCommand, script: Script, level: int) -> ForeignRecipe | None:
     found = recipe_of_words(command.words, script, level)
-    return found.beside(*(_variable(name, word) for name, word in command.variables)) if found else None
+    added = [RecipeItem("command", ADDED, words, command.words[0].line) for words in command.missing]
+    return found.beside(*added, *(_variable(name, word) for name, word in command.variables)) if found else None
 
 
 def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) -> ForeignRecipe | None:
     """What a command starts; `None` if it starts another program than an engine. Raises RecipeRefused."""
     if level > _DEEPEST:
         raise RecipeRefused(f"line {words[0].line}: commands are nested too deep", hint="pass the inner command")
-    words, variables = _without_prefixes(words)
+    words, variables = _without_wrappers(words)
     texts = [word.text for word in words]
     found: ForeignRecipe | None = None
     if texts[:1] and PurePosixPath(texts[0]).name in _CONTAINERS:
         found = _of_container(words, script, level)
-    elif len(texts) > 2 and PurePosixPath(texts[0]).name in ("bash", "sh") and re.fullmatch(r"-\w*c", texts[1]):
-        given = tuple((word.text, word.unset) for word in words[4:])
-        inner = Script({**script.variables, "@": given, "*": given})
+    elif len(texts) > 2 and _is_shell(texts):
+        given = tuple(words[4:])
+        inner = Script({**script.variables, "@": given, "*": given}, dict(script.undecided))
         found = recipe_of_script(texts[2], inner, words[2].line, level + 1)
+    elif _in_last_word(texts):
+        found = recipe_of_script(texts[-1], Script(dict(script.variables)), words[-1].line, level + 1)
     else:
         engines, length = started_by(words)
         if engines:
@@ -138,15 +173,38 @@ def recipe_of_words(words: Sequence[ShellWord], script: Script, level: int = 0) 
     return found.beside(*variables) if found else None
 
 
-def _without_prefixes(words: Sequence[ShellWord]) -> tuple[Sequence[ShellWord], list[RecipeItem]]:
-    """The command without `sudo`, `exec` and the like, and the variables among them."""
-    prefixes, variables = container_rules().prefixes.split(), []
-    while words and (words[0].text in prefixes or ASSIGNMENT.match(words[0].text)):
-        if found := ASSIGNMENT.match(words[0].text):
-            value = replace(words[0], text=words[0].text[found.end() :])
-            variables.append(_variable(found[1], value))
-        words = words[1:]
-    return words, variables
+def _in_last_word(texts: Sequence[str]) -> bool:
+    """Whether the last word is the command, as with `ssh HOST 'COMMAND'`."""
+    return len(texts) > 1 and " " in texts[-1] and PurePosixPath(texts[0]).name in container_rules().remote.split()
+
+
+def _is_shell(texts: Sequence[str]) -> bool:
+    return PurePosixPath(texts[0]).name in ("bash", "sh") and re.fullmatch(r"-\w*c", texts[1]) is not None
+
+
+def _without_wrappers(words: Sequence[ShellWord]) -> tuple[Sequence[ShellWord], list[RecipeItem]]:
+    """The command behind `sudo -E`, `timeout 3600` and the like, and the variables among them."""
+    wrappers, texts = {*container_rules().prefixes.split(), *container_rules().remote.split()}, [w.text for w in words]
+    at = 0
+    while at < len(words) and ASSIGNMENT.match(texts[at]):
+        at += 1
+    if at < len(words) and PurePosixPath(texts[at]).name in wrappers and not _in_last_word(texts[at:]):
+        at = next((n for n in range(at + 1, len(words)) if _begins(words[n : n + 4])), at)
+    found = ((word, ASSIGNMENT.search(word.text)) for word in words[:at])
+    variables = [
+        _variable(name[1], replace(word, text=word.text[name.end() :]))
+        for word, name in found
+        if name and word.text[: name.start()] in ("", "--setenv=")
+    ]
+    return words[at:], variables
+
+
+def _begins(words: Sequence[ShellWord]) -> bool:
+    texts = [word.text for word in words]
+    first = PurePosixPath(texts[0]).name
+    return (
+        bool(started_by(words)[0]) or (first in _CONTAINERS and len(texts) > 1) or (len(texts) > 2 and _is_shell(texts))
+    )
 
 
 def started_by(words: Sequence[ShellWord]) -> tuple[tuple[str, ...], int]:
@@ -155,13 +213,16 @@ def started_by(words: Sequence[ShellWord]) -> tuple[tuple[str, ...], int]:
     if texts:
         name = PurePosixPath(texts[0].replace("\\", "/")).name.removesuffix(".exe")
         texts[0] = "python" if re.fullmatch(r"python[0-9.]*", name) else name
+    if texts[:1] == ["python"]:
+        texts = [text for n, text in enumerate(texts) if n == 0 or text not in ("-u", "-O")]
     matching = [
         (engine, len(program))
         for engine, rules in engine_rules().items()
         for program in rules.programs
         if texts[: len(program)] == program
     ]
-    return tuple(engine for engine, _ in matching), matching[0][1] if matching else 0
+    dropped = len(words) - len(texts)
+    return tuple(engine for engine, _ in matching), matching[0][1] + dropped if matching else 0
 
 
 def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> ForeignRecipe | None:
@@ -169,13 +230,13 @@ def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> For
     at = next((number for number, word in enumerate(words[:6]) if word.text in _OWN_RUN), None)
     if at is None:
         return None
-    whole = words[at].text == "run" and [word.text for word in words[1:at]] in ([], ["container"])
+    whole = words[at].text in ("run", "create") and [word.text for word in words[1:at]] in ([], ["container"])
     options, rest = _container_options(words[at + 1 :])
     if not rest:
         return None
     image = rest[0].text if whole else ""
     entry = next((item.value for item in options if item.name == "--entrypoint"), "")
-    inner = [ShellWord(entry, rest[0].line), *rest[1:]] if entry else list(rest[1:])
+    inner = [*(ShellWord(word, rest[0].line) for word in entry.split()), *rest[1:]]
     if whole:
         options.append(RecipeItem("container", "--image", image, rest[0].line, rest[0].unset))
     # the name of a service or container tells the engine, if its command has arguments only
@@ -186,14 +247,13 @@ def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> For
 def contained(
     image: str, words: Sequence[ShellWord], options: Sequence[RecipeItem], script: Script, level: int, form: str
 ) -> ForeignRecipe | None:
-    """What a container with this command starts; arguments without a program go to the engine of the image."""
+    """What a container with this command starts; arguments without a program go to the engine of the image.
+
+    An image of an unknown name has the engine whose arguments it gets.
+    """
     found = recipe_of_words(words, script, level + 1) if words else None
     if found is None:
-        engines = tuple(
-            name
-            for name, rules in engine_rules().items()
-            if rules.images and rules.serves and re.search(rules.images, image, re.I)
-        )
+        engines = _of_image(image) or engines_of_arguments(words)
         if not engines:
             return None
         starts = {"--server", *(one for program in engine_rules()[engines[0]].programs for one in program)}
@@ -207,9 +267,40 @@ def contained(
     return replace(found.beside(*options, form=form), image=image or found.image, contained=True, mounts=mounts)
 
 
+def _of_image(image: str) -> tuple[str, ...]:
+    """The engines whose image this is, by its name."""
+    return tuple(
+        name
+        for name, rules in engine_rules().items()
+        if rules.images and rules.serves and re.search(rules.images, image, re.I)
+        if not re.search(container_rules().beside_engines, image, re.I)
+    )
+
+
+def engines_of_arguments(words: Sequence[ShellWord], least: int = 2) -> tuple[str, ...]:
+    """The engine that has most of these options, if the words name a model and at least `least` of its options."""
+    flags = {_spelled(word.text.partition("=")[0]).partition(".")[0] for word in words if FLAG.match(word.text)}
+    if not words or not (flags & set(_MODEL_FLAGS) or ("/" in words[0].text and " " not in words[0].text)):
+        return ()
+    known = {name: len(flags & _options_of(name)) for name, rules in engine_rules().items() if not rules.like}
+    best = max(known, key=lambda name: (known[name], name == "vllm"))
+    alike = (name for name, rules in engine_rules().items() if rules.like == best)
+    return (best, *alike) if known[best] >= least and known[best] * 2 > len(flags) else ()
+
+
+def _options_of(engine: str) -> frozenset[str]:
+    catalog = load_catalog()
+    releases = [catalog.options.get(name, frozenset()) for name, one in catalog.engines.items() if one.engine == engine]
+    renamed = (gone.old for one in catalog.engines.values() if one.engine == engine for gone in one.renamed)
+    own = (*engine_rules()[engine].arguments, *ENGINES[engine].reserved_flags, *renamed)
+    return frozenset(chain(own, *releases))
+
+
 def _arguments_only(words: Sequence[ShellWord]) -> bool:
     """Whether words begin as arguments do: with a dash, or a model."""
-    return bool(FLAG.match(words[0].text)) or "/" in words[0].text
+    first = words[0].text
+    program = re.search(r"\.(sh|py)$|(^|/)(ba|z|da)?sh$|(^|/)python[\d.]*$", first)
+    return bool(FLAG.match(first)) or ("/" in first and not program)
 
 
 def _mount(item: RecipeItem) -> Iterator[tuple[str, str]]:
@@ -235,14 +326,33 @@ def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Se
     """The options before the image, and the words from the image on."""
     switches = container_rules().switches.split()
     options: list[RecipeItem] = []
-    while words and words[0].text.startswith("-") and words[0].text != "--":
+    while words and (words[0].text.startswith("-") or _is_options(words)) and words[0].text != "--":
         name, given, value = words[0].text.partition("=")
         unset, taken = words[0].unset, 1
+        if words[0].open:
+            options.append(RecipeItem("command", ADDED, words[0].text, words[0].line))
+            words = words[1:]
+            continue
+        if len(name) > 2 and name[:2] in ("-e", "-v", "-p") and name[1] != "-":
+            # -e NAME=VALUE in one word
+            name, given, value = name[:2], "=", words[0].text[2:]
         if not given and name not in switches and len(words) > 1:
             value, unset, taken = words[1].text, words[1].unset, 2
         options.append(RecipeItem("container", _SHORT.get(name, name), value, words[0].line, unset))
         words = words[taken:]
     return options, words
+
+
+def _is_options(words: Sequence[ShellWord]) -> bool:
+    """Whether the first word is a variable with options, and not the image: an image or another option follows."""
+    follows = words[1] if len(words) > 1 else None
+    if not words[0].open or follows is None:
+        return False
+    return (
+        follows.open
+        or _IMAGE.fullmatch(follows.text) is not None
+        or follows.text in {*_SHORT, *container_rules().options}
+    )
 
 
 def arguments_of(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator[RecipeItem]:
@@ -251,6 +361,10 @@ def arguments_of(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator
     flag, line, values = rules.positional, words[0].line if words else 0, list[ShellWord]()
     for word in words:
         name, given, value = word.text.partition("=")
+        if word.open and (values or _ARGUMENTS.search(word.unset.strip("${}"))):
+            # a variable that may be further options
+            yield RecipeItem("command", ADDED, word.text, word.line)
+            continue
         if not FLAG.match(name) or " " in name:
             values.append(word)
             continue

@@ -1,23 +1,27 @@
-"""Compose files, recipes of sparkrun and spark-vllm-docker, pods of Kubernetes: as the command that they start."""
+"""Recipes in YAML: Compose files, pods of Kubernetes, Helm values, sparkrun, llama-swap, the configuration of vLLM."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.foreign.command import SECOND, contained, recipe_of_script, variables_of, written_variables
+from dflash_deploy.foreign.command import arguments_of, contained, engines_of_arguments, recipe_of_script
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
 from dflash_deploy.foreign.shell import Script
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.serve.engines import ENGINES
 
-MOST_CHARACTERS = 2**20  # characters of a recipe
-_YAML = re.compile(r"^(services|apiVersion|kind|recipe_version|command\w*|runtime|container|defaults)\s*:", re.M)
-_HINT = "a command such as `vllm serve`, a script, a Compose file, an .env, a sparkrun recipe or a pod of Kubernetes"
+# What Compose itself makes of a file, and what is said about the reading: `operations.foreign.composed`.
+Compose = Callable[[str], tuple[Mapping[str, Any] | None, str]]
+
+READER = "reader"  # name of the item that says how a file was read
+_YAML = re.compile(r"^[\w.-]+\s*:", re.M)
+# The key without which a text is not one of these forms; a wrong indentation in it is worth an error.
+_OURS = re.compile(r"^(services|apiVersion|recipe_version|servingEngineSpec)\s*:", re.M)
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 # Keys of Compose files and pods that are options of `docker run`; all others have their name, with dashes.
 _OPTIONS = {
@@ -38,75 +42,49 @@ _OPTIONS = {
     "imagePullPolicy": "--restart",
     **dict.fromkeys(_PROBES, "--healthcheck"),
 }
+_OWN_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "nodeSelector", "tolerations", "runtimeClassName")
 
 
-def read_recipe(text: str) -> ForeignRecipe:
-    """What a text starts, in any of the known forms. Raises RecipeRefused if it is too large or starts no engine."""
-    if len(text) > MOST_CHARACTERS:
-        raise RecipeRefused(
-            f"the recipe is too large: {len(text)} characters (limit: {MOST_CHARACTERS})",
-            hint="check that it is the right file",
-        )
-    if "\0" in text:
-        raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    found = _of_yaml(text) if _YAML.search(text) else None
-    found = found or recipe_of_script(text) or variables_of(text) or written_variables(text)
-    if found is None:
-        raise RecipeRefused("the recipe starts no engine: vLLM, SGLang or llama-server", hint=_HINT)
-    return found
-
-
-def _of_yaml(text: str) -> ForeignRecipe | None:
-    """The first document with an engine; the engines of others are items."""
+def recipes_of_yaml(text: str, compose: Compose | None = None) -> tuple[ForeignRecipe, ...]:
+    """Every engine of a text in YAML, with the name that the file has for it. Raises RecipeRefused."""
     found: list[ForeignRecipe] = []
+    if not _YAML.search(text):
+        return ()
     for part in re.split(r"^---\s*$", text, flags=re.M):
         try:
             document = parse_yaml(part)
         except Invalid as problem:
-            # a script may have a line such as `command: x` in a here-document
-            if re.search(r"^(services|apiVersion|recipe_version)\s*:", part, re.M) and "<<" not in part:
+            # a script may have a line such as `services: x` in a here-document
+            if _OURS.search(part) and "<<" not in text:
                 raise RecipeRefused(f"the recipe {problem}", hint="check its indentation") from None
             continue
-        if isinstance(document, dict) and (read := _of_document(document, text)):
-            found.append(read)
-    return (
-        found[0].beside(*(RecipeItem("command", SECOND, one.image or one.form, 0) for one in found[1:]))
-        if found
-        else None
-    )
+        if isinstance(document, dict):
+            found += _of_document(document, text, compose)
+    return tuple(found)
 
 
-def _of_document(document: Mapping[str, Any], text: str) -> ForeignRecipe | None:
+def _of_document(document: Mapping[str, Any], text: str, compose: Compose | None) -> Iterator[ForeignRecipe]:
     lines = _Lines(text)
-    if isinstance(services := document.get("services"), dict):
-        return _of_services(services, "Compose file", lines)
-    command = next((key for key in document if key.startswith("command") and isinstance(document[key], str)), None)
-    if command is not None:
-        return _of_template(document, command, lines)
+    command = next((key for key in document if str(key).startswith("command") and isinstance(document[key], str)), None)
     engine = next(
         (n for n, r in engine_rules().items() if r.runtime and str(document.get("runtime")).startswith(r.runtime)), ""
     )
-    if engine and isinstance(document.get("defaults"), dict):
-        return _of_template({**document, "command": _command_of(engine, document["defaults"])}, "command", lines)
-    for pod in _pods(document):
-        containers = {str(one.get("name")): one for one in pod["containers"] if isinstance(one, dict)}
-        around = {key: value for key, value in pod.items() if key in ("hostNetwork", "hostPID", "hostIPC")}
-        if found := _of_services({name: {**one, **around} for name, one in containers.items()}, "pod", lines):
-            return found
-    return None
-
-
-def _pods(node: object) -> Iterator[Mapping[str, Any]]:
-    """Each specification of a pod in a document."""
-    if isinstance(node, dict):
-        if isinstance(node.get("containers"), list):
-            yield node
-        for inner in node.values():
-            yield from _pods(inner)
-    elif isinstance(node, list):
-        for inner in node:
-            yield from _pods(inner)
+    models, stack = document.get("models"), document.get("servingEngineSpec")
+    if isinstance(document.get("services"), dict):
+        yield from _of_compose(document, text, lines, compose)
+    elif "apiVersion" in document or "kind" in document:
+        for around, pod in _pods(document):
+            yield from _of_pod(pod, around, lines)
+    elif isinstance(stack, dict) and isinstance(stack.get("modelSpec"), list):
+        yield from (_of_values(one, lines) for one in stack["modelSpec"] if isinstance(one, dict))
+    elif isinstance(models, dict) and any(isinstance(one, dict) and "cmd" in one for one in models.values()):
+        yield from _of_swap(document, models, lines)
+    elif command is not None and "models" not in document:
+        yield from _of_template(document, command, lines)
+    elif engine and isinstance(document.get("defaults"), dict):
+        yield from _of_template({**document, "command": _command_of(engine, document["defaults"])}, "command", lines)
+    else:
+        yield from _of_configuration(document, lines)
 
 
 class _Lines:
@@ -120,19 +98,53 @@ class _Lines:
         return next((number for number, line in enumerate(self.lines, 1) if words and words in line), 0)
 
 
-def _of_services(services: Mapping[str, Any], form: str, lines: _Lines) -> ForeignRecipe | None:
-    """The first service with an engine; the others are items."""
-    found: ForeignRecipe | None = None
-    others: list[RecipeItem] = []
-    for name, service in services.items():
-        read = _of_service(service, form, lines) if isinstance(service, dict) else None
-        if read and found is None:
-            found = read
+def _of_compose(
+    document: Mapping[str, Any], text: str, lines: _Lines, compose: Compose | None
+) -> Iterator[ForeignRecipe]:
+    """The services with an engine, as Compose reads the file; the others are an item of each."""
+    resolved, said = compose(text) if compose else (None, "")
+    services = (resolved or document).get("services") or {}
+    read = {name: _of_service(one, "Compose file", lines) for name, one in services.items() if isinstance(one, dict)}
+    others = [name for name, found in read.items() if not found]
+    note = [RecipeItem("command", READER, said, 0)] if said else []
+    beside = [RecipeItem("container", "--service", ", ".join(others), lines.of(f"{others[0]}:"))] if others else []
+    for name, found in read.items():
+        if found:
+            yield found.beside(*note, *beside, name=str(name))
+
+
+def _pods(node: object, around: Sequence[RecipeItem] = ()) -> Iterator[tuple[Sequence[RecipeItem], Mapping[str, Any]]]:
+    """Each specification of a pod in a document, with what is around it."""
+    if isinstance(node, dict):
+        if isinstance(node.get("replicas"), int) and node["replicas"] != 1:
+            around = (*around, RecipeItem("container", "--replicas", str(node["replicas"]), 0))
+        if isinstance(node.get("containers"), list):
+            yield around, node
+        for inner in node.values():
+            yield from _pods(inner, around)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _pods(inner, around)
+
+
+def _of_pod(pod: Mapping[str, Any], around: Sequence[RecipeItem], lines: _Lines) -> Iterator[ForeignRecipe]:
+    places = {
+        str(one.get("name")): str((one.get("hostPath") or {}).get("path") or one.get("name"))
+        for one in pod.get("volumes") or []
+        if isinstance(one, dict) and isinstance(one.get("hostPath") or {}, dict)
+    }
+    for container in pod["containers"]:
+        if not isinstance(container, dict):
             continue
-        line = lines.of(f"{name}:")
-        second = RecipeItem("command", SECOND, str(name), line)
-        others.append(second if read else RecipeItem("container", "--service", str(name), line))
-    return found.beside(*others) if found else None
+        mounts = [one for one in container.get("volumeMounts") or [] if isinstance(one, dict)]
+        named = [{**one, "name": places.get(str(one.get("name")), one.get("name"))} for one in mounts]
+        whole = {
+            **container,
+            **({"volumeMounts": named} if named else {}),
+            **{k: pod[k] for k in _OWN_OF_POD if k in pod},
+        }
+        if found := _of_service(whole, "pod", lines):
+            yield found.beside(*around, name=str(container.get("name", "")))
 
 
 def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> ForeignRecipe | None:
@@ -142,22 +154,26 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
     words = [word for key in (first, then) for word in _words(service.get(key), script, lines, lines.of(f"{key}:"))]
     image = script.text(str(service.get("image", "")))
     left = {
-        key: value for key, value in service.items() if key not in (first, then, "image", "name", "environment", "env")
+        key: value
+        for key, value in service.items()
+        if key not in (first, then, "image", "name", "environment", "env") and value is not None
     }
     options = [
         RecipeItem("container", name, word.text, word.line, word.unset)
         for key, value in left.items()
         for name, word in _options(key, value, script, lines)
     ]
-    options.append(RecipeItem("container", "--image", image.text, lines.of("image:"), image.unset))
+    if image.text:
+        options.append(RecipeItem("container", "--image", image.text, lines.of("image:"), image.unset))
     variables = [
         RecipeItem("variable", name, word.text, lines.of(name), word.unset)
         for name, word in _environment(service.get("env" if kubernetes else "environment"), script)
     ]
     found = contained(image.text, words, options, script, 0, form)
-    if found is None and not words and variables and form == "Compose file":
-        # an image that is configured by variables
-        found = contained(f"{image.text} vllm", [ShellWord("serve", 0)], options, script, 0, form)
+    if found is None and not image.text and (engines := engines_of_arguments(words, least=1)):
+        # an image that is built, or that another file names
+        inner = ForeignRecipe(form, engines, contained=True, items=tuple(arguments_of(words, engines)))
+        found = inner.beside(*options, form=form)
     return found.beside(*variables) if found else None
 
 
@@ -169,7 +185,8 @@ def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator
     for entry in value if isinstance(value, list) else [value]:
         written = entry if isinstance(entry, str) else json.dumps(entry)
         if key == "ports" and isinstance(entry, dict):
-            written = f"{entry.get('published', entry.get('containerPort', ''))}:{entry.get('target', '')}"
+            address = f"{entry['host_ip']}:" if entry.get("host_ip") else ""
+            written = f"{address}{entry.get('published', entry.get('containerPort', ''))}:{entry.get('target', '')}"
         if key in ("volumes", "volumeMounts") and isinstance(entry, dict):
             written = f"{entry.get('source', entry.get('name', ''))}:{entry.get('target', entry.get('mountPath', ''))}"
         word = script.text(written)
@@ -199,23 +216,98 @@ def _words(written: object, script: Script, lines: _Lines, start: int) -> list[S
     """The words of a command: a list as it is, a text split as a shell does."""
     if isinstance(written, str):
         filled = script.text(written).text
-        commands = list(script.commands(filled.replace("\n", " "), start))
+        commands = list(script.commands(re.sub(r"\\?\n", " ", filled), start))
         return [word for command in commands for word in command.words]
     entries = written if isinstance(written, list) else []
     words = (script.text(_scalar(entry)) for entry in entries)
     return [ShellWord(w.text, lines.of(str(e)) or start, w.unset) for w, e in zip(words, entries, strict=True)]
 
 
-def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> ForeignRecipe | None:
+def _of_values(values: Mapping[str, Any], lines: _Lines) -> ForeignRecipe:
+    """A model of the Helm chart of vLLM's production-stack."""
+    config = values.get("vllmConfig") or {}
+    extra = [str(word) for word in config.get("extraArgs") or []]
+    words = ["--model", str(values.get("modelURL", "")), *_flags({k: v for k, v in config.items() if k != "extraArgs"})]
+    items = tuple(arguments_of([ShellWord(word, lines.of(word)) for word in [*words, *extra]], ["vllm"]))
+    image = ":".join(str(values[key]) for key in ("repository", "tag") if key in values)
+    others = {
+        k: v for k, v in values.items() if k not in ("name", "modelURL", "vllmConfig", "repository", "tag", "env")
+    }
+    beside = [
+        RecipeItem(
+            "container", "--replicas" if key == "replicaCount" else f"--{key}", _scalar(value), lines.of(f"{key}:")
+        )
+        for key, value in others.items()
+        if (key, value) != ("replicaCount", 1)
+    ]
+    beside += [RecipeItem("container", "--image", image, lines.of("tag:"))] if image else []
+    beside += [
+        RecipeItem("variable", name, word.text, lines.of(name), word.unset)
+        for name, word in _environment(values.get("env"), Script())
+    ]
+    found = ForeignRecipe(
+        "Helm values", ("vllm",), image, contained=True, items=items, name=str(values.get("name", ""))
+    )
+    return found.beside(*beside)
+
+
+def _flags(values: Mapping[str, Any]) -> Iterator[str]:
+    """Keys and values as arguments; `false` is left out."""
+    for key, value in values.items():
+        flag = "--" + re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", str(key)).lower().replace("_", "-")
+        if value is True:
+            yield flag
+        elif isinstance(value, list):
+            yield from (flag, *map(_scalar, value))
+        elif value is not False and value is not None:
+            yield from (flag, _scalar(value))
+
+
+def _of_swap(document: Mapping[str, Any], models: Mapping[str, Any], lines: _Lines) -> Iterator[ForeignRecipe]:
+    """The models of llama-swap: a command each, with macros; clients use the model's key as its name."""
+    for key, model in models.items():
+        if not isinstance(model, dict) or not isinstance(model.get("cmd"), str):
+            continue
+        macros = {**(document.get("macros") or {}), **(model.get("macros") or {}), "MODEL_ID": key}
+        text = model["cmd"]
+        for _ in range(4):
+            # macros may name macros
+            text = re.sub(r"\$\{([\w-]+)\}", lambda at: _scalar(macros.get(at[1], at[0])), text)  # noqa: B023 - used at once
+        read = recipe_of_script(" ".join(text.replace("\\\n", "\n").split("\n")), Script(), lines.of(f"{key}:") + 1)
+        if read is None:
+            continue
+        served = next(flag for flag, rule in engine_rules()[read.engines[0]].arguments.items() if rule.role == "served")
+        named = [item for item in read.items if item.name not in (served, "-a", "--port")]
+        beside = [RecipeItem("argument", served, str(key), lines.of(f"{key}:"))]
+        beside += [
+            RecipeItem("variable", name, word.text, lines.of(name), word.unset)
+            for name, word in _environment(model.get("env"), Script())
+        ]
+        others = [name for name in (*document, *model) if name not in ("cmd", "models", "macros", "env")]
+        rest = [RecipeItem("container", "llama-swap", ", ".join(map(str, others)), 0)] if others else []
+        yield replace(read, items=tuple(named)).beside(*rest, *beside, form="llama-swap", name=str(key))
+
+
+def _of_configuration(document: Mapping[str, Any], lines: _Lines) -> Iterator[ForeignRecipe]:
+    """The file of `vllm serve --config` and of SGLang's: keys are options."""
+    words = [ShellWord(word, 0) for word in _flags(document)]
+    engines = engines_of_arguments([ShellWord("a/b", 0), *words]) or engines_of_arguments(words, least=1)
+    if engines:
+        items = arguments_of(words, engines)
+        numbered = tuple(replace(one, line=lines.of(one.name.removeprefix("--").partition(".")[0])) for one in items)
+        yield ForeignRecipe("configuration of the engine", engines, items=numbered)
+
+
+def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Iterator[ForeignRecipe]:
     """A recipe of sparkrun or spark-vllm-docker: a command with {names}, whose values are among its defaults."""
     defaults = document.get("defaults")
     values = {"model": document.get("model", ""), **(defaults if isinstance(defaults, dict) else {})}
     written = str(document[key])
     text = re.sub(r"\{\{|\}\}|\{(\w+)\}", lambda found: _filled(found, values), written)
-    start = lines.of(written.strip().splitlines()[0]) or 1
-    found = recipe_of_script(text, Script(), start)
+    start = lines.of(written.strip().splitlines()[0]) if written.strip() else 1
+    found = recipe_of_script(text, Script(), start or 1)
     if found is None:
-        return None
+        return
     image = RecipeItem("container", "--image", str(document.get("container", "")), lines.of("container:"))
     variables = [
         RecipeItem("variable", name, word.text, lines.of(name), word.unset)
@@ -232,8 +324,15 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Foreig
         for name, value in (defaults.items() if isinstance(defaults, dict) else ())
         if f"{{{name}}}" not in written
     )
-    found = found.beside(*others, *unused, image, *variables, form="recipe of sparkrun")
-    return replace(found, image=image.value)
+    repository = str(document.get("model") or "")
+    items = tuple(
+        replace(item, value=repository, unset="")
+        if repository and item.name in ("--model", "--model-path", "-m") and item.value.startswith(("/", "$", "~"))
+        else item
+        for item in found.items
+    )
+    found = replace(found, items=items).beside(*others, *unused, image, *variables, form="recipe of sparkrun")
+    yield replace(found, image=image.value)
 
 
 def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:

@@ -1,10 +1,10 @@
-"""Each item of a recipe ends in one of seven ways, and all are listed. What is taken over are settings."""
+"""Each item of a recipe is taken, changed or not taken, with a reason. What is taken over are settings."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -16,7 +16,8 @@ from dflash_deploy.catalog.releases import EngineRelease, Renamed
 from dflash_deploy.catalog.settings import passed_on, setting_names
 from dflash_deploy.document import Documented
 from dflash_deploy.errors import UnknownPair
-from dflash_deploy.foreign.command import BRANCH, ELSEWHERE, SECOND, arguments_of
+from dflash_deploy.foreign.command import ADDED, ELSEWHERE, SECOND, arguments_of
+from dflash_deploy.foreign.documents import READER
 from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import EngineRules, ForeignRule, container_rules, engine_rules
 from dflash_deploy.plan.compatible import below
@@ -24,24 +25,30 @@ from dflash_deploy.redact import REDACTED, redact_by_shape
 from dflash_deploy.serve.field import Field
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.settings import Settings
+from dflash_deploy.serve.speculation import MTP
 
-# `kept`: passed on unchanged, in EXTRA_ARGS or as a variable. `unknown`: refused, or without a value.
-Fate = Literal["mapped", "renamed", "superseded", "unknown", "dangerous", "kept", "not-ours"]
+# `dangerous`: not taken, since it would open the machine, run code of others, or hold a secret.
+Fate = Literal["dangerous", "not-taken", "changed", "taken"]
 
 FATES: Mapping[Fate, str] = {
-    "mapped": "taken over as a setting",
-    "renamed": "taken over under its new name, or removed since",
-    "superseded": "the plan does it by itself",
-    "kept": "passed to the engine unchanged",
-    "unknown": "not taken over: the release does not know it, or it has no value",
-    "dangerous": "not taken over",
-    "not-ours": "no counterpart here",
+    "dangerous": "not taken over: read why",
+    "not-taken": "not taken over",
+    "changed": "the plan does it by itself, or in another way",
+    "taken": "taken over",
 }
 
 # Names of what holds a secret. Numbers of tokens are settings.
-_SECRET = re.compile(r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|passw(?:or)?d|passphrase|credentials?|cookie)$")
+_SECRET = re.compile(
+    r"(?i)(?:^|[_.-])(?:token|(?:api)?keys?|secrets?|pass(?:w(?:or)?d)?|pwd|passphrase|credentials?|cookie)$"
+)
+_MTP = re.compile(r"(?i)(?:^|[_-])mtp(?:$|_)|^nextn$")  # the MTP head, in the spellings of the engines' versions
+# A file or directory of the author's machine or image; the image of vLLM has its examples too.
+_PLACE = re.compile(r"(?:^|[=,:\s\"\[])(?!/vllm-workspace/)(?:/|\.{1,2}/|~/|\$\{?HOME|[A-Za-z]:[/\\])[\w.~-]")
+_FILE = re.compile(r"^[^\s:{}\[\]]+\.(?:jinja2?|j2|json|pem|crt|key|py|ya?ml|gguf|safetensors|bin|txt|csv|cfg|toml)$")
+_TRUE = ("1", "true", "on", "enabled")
 
 MOST_ITEMS = 2000  # of one recipe; the largest that was collected sets 71
+_CACHED = re.compile(r"models--([\w.-]+?)--([\w.-]+)")  # a repository in the cache of huggingface_hub
 _IN_OTHER_WORDS = "the same in other words"
 _EVERYWHERE = ("0.0.0.0", "::", "*")  # noqa: S104 - what is not taken over
 _OPEN = "every machine that reaches this one can connect: --host if you mean it"
@@ -93,6 +100,40 @@ def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair |
     return next(iter(both or fitting or matching), f"{model}/{file}" if model and file else model)
 
 
+def with_options(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ForeignRecipe:
+    """The recipe with variables that are options of the engine as such, after its own, and `$HOME` as `~`."""
+    kinds = (name for name, one in catalog.engines.items() if one.engine in (engine, _like(engine)))
+    known = next((catalog.options_of_variables[name] for name in kinds if name in catalog.options_of_variables), {})
+    own, more = list[RecipeItem](), list[RecipeItem]()
+    for item in map(_at_home, recipe.items):
+        negated = item.name.replace("_ARG_NO_", "_ARG_")
+        options = known.get(item.name) or known.get(negated, "") if item.kind == "variable" else ""
+        if not options or (item.name not in known and "|" not in options):
+            own.append(item)
+            continue
+        switch, either, opposite = options.partition("|")
+        on = (item.value.lower() in _TRUE) is (item.name in known)
+        flag = switch if on or not either else opposite
+        value = "" if either else item.value
+        more.append(
+            replace(item, kind="argument", name=flag or switch, value=value, written=item.name) if flag else item
+        )
+    return replace(recipe, items=(*own, *more))
+
+
+def _like(engine: str) -> str:
+    return engine_rules()[engine].like if engine in engine_rules() else ""
+
+
+def _at_home(item: RecipeItem) -> RecipeItem:
+    """`$HOME/x` as `~/x`: a directory of the caller."""
+    return (
+        replace(item, value=f"~{item.value[len(item.unset) :]}", unset="")
+        if (item.unset in ("$HOME", "${HOME}") and item.value.startswith(f"{item.unset}/"))
+        else item
+    )
+
+
 def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:
     """What a recipe names as its `model`, `file` or `drafter`, outside its container; empty if it names none."""
     named = [item for item in recipe.items if _role(item, engine) == role and not item.unset]
@@ -109,6 +150,8 @@ def _role(item: RecipeItem, engine: str) -> str:
 
 def _place(text: str, mounts: Mapping[str, str]) -> str:
     """A path outside the container, as far as its mounts tell."""
+    if cached := _CACHED.search(text):
+        return f"{cached[1]}/{cached[2]}"
     for inner, outer in mounts.items():
         if text == inner or text.startswith(f"{inner}/"):
             return outer + text.removeprefix(inner)
@@ -133,7 +176,15 @@ def _names(weights: Weights, text: str) -> bool:
 class Translator:
     """Translates the items of one recipe for one release."""
 
-    def __init__(self, recipe: ForeignRecipe, release: EngineRelease, pair: ModelPair | str, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        recipe: ForeignRecipe,
+        release: EngineRelease,
+        pair: ModelPair | str,
+        catalog: Catalog,
+        drafts: str = "",
+    ) -> None:
+        """`drafts` says what the plan drafts with; empty without a plan."""
         self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
         self.rules: EngineRules = engine_rules()[release.engine]
         self.known = catalog.options.get(release.name, frozenset())
@@ -142,10 +193,8 @@ class Translator:
         """What is taken over, by the names of `.env`."""
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
-        others = (
-            v for n, v in self.written.items() if (rule := self._rule(n)) and rule.method and v not in rule.values
-        )
-        self.method = next(others, "")
+        self.drafts = drafts
+        self.method = next(filter(None, map(self._other_method, self.written)), "") or self._unnamed_method()
         """The method of drafting, if it is one that this program does not have."""
 
     def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
@@ -163,19 +212,25 @@ class Translator:
         theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
         if theirs:
             self.settings[Settings.extra_args.name] = _joined((*proposed, *theirs))
-        return rows
+        return (*rows, *self._left_to_engine())
+
+    def _left_to_engine(self) -> Iterator[Translated]:
+        """What the recipe leaves to the engine, and a profile would set: copies are of one GPU each."""
+        copies, gpus = Settings.data_parallel_size.name, Settings.tensor_parallel_size
+        if self.settings.get(copies, "1") != "1" and gpus.name not in self.settings:
+            left = RecipeItem("argument", "--tensor-parallel-size", "", 0)
+            yield replace(self._set(left, gpus, "1"), why="the recipe leaves it to the engine, which takes 1")
 
     def _row(self, item: RecipeItem) -> Translated:
-        meant = self._expanded(item)
-        # as the recipe has it: nothing of it is lost
-        return self._judged(item) if meant is item else replace(self._judged(meant), name=item.name)
+        return self._judged(self._expanded(item))
 
     def _judged(self, item: RecipeItem) -> Translated:
-        if _SECRET.search(item.name) and item.kind != "command":
+        whole = f"{item.name}={item.value}"
+        if item.kind != "command" and (_SECRET.search(item.name) or redact_by_shape(whole) != whole):
             return self._secret(item)
         if item.unset and not self._is_mount(item):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
-            return self._as(item, "unknown", "", f"its value {why}, and nothing is run or looked up")
+            return self._as(item, "not-taken", "", f"its value {why}, and nothing is run or looked up")
         read = {
             "argument": self._argument,
             "variable": self._variable,
@@ -203,7 +258,35 @@ class Translator:
         if head in names:
             return item
         longer = {one.partition(".")[0] for one in names if one.startswith(head)}
-        return replace(item, name=f"{longer.pop()}{dot}{key}") if len(longer) == 1 else item
+        return replace(item, name=f"{longer.pop()}{dot}{key}", written=item.name) if len(longer) == 1 else item
+
+    def _other_method(self, name: str) -> str:
+        """The method of drafting that an argument names; empty if the release has it here."""
+        rule, value = self._rule(name), self.written[name]
+        if rule is None or not rule.method or not rule.values.get(value, value):
+            return ""
+        assistant = any((one := self._rule(other)) and one.role == "drafter" for other in self.written)
+        return "" if _MTP.search(value) and MTP in rule.values and not assistant else value
+
+    def _unnamed_method(self) -> str:
+        """`a draft model` if the recipe names one without a method, and it is not a DFlash drafter."""
+        old = {gone.old for gone in self.release.renamed if gone.new == Settings.dflash_drafter.name}
+        drafters = [
+            v for n, v in self.written.items() if n in old or ((one := self._rule(n)) and one.role == "drafter")
+        ]
+        named = any((one := self._rule(name)) and one.method for name in self.written)
+        own = isinstance(self.pair, ModelPair) and any(_names(self.pair.drafter, value) for value in drafters)
+        return "" if named or own or not drafters or "dflash" in drafters[0].lower() else "a draft model"
+
+    def _method(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+        if item.value == self.method:
+            return self._as(item, "not-taken", rule.ours or rule.setting, self._instead_of(f"drafts by {item.value}"))
+        if not rule.values.get(item.value, item.value):
+            return self._as(item, "taken", rule.setting, "as the plan has it")
+        return self._set(item, Settings.dflash_drafter, MTP)
+
+    def _instead_of(self, what: str) -> str:
+        return f"{what}; {self.drafts}" if self.drafts else what
 
     def _rule(self, name: str) -> ForeignRule | None:
         """The rule of an argument, or of the argument whose JSON has this key."""
@@ -212,12 +295,13 @@ class Translator:
     def _as(self, item: RecipeItem, fate: Fate, ours: str, why: str) -> Translated:
         shown = f"{item.name}={item.value}" if item.value != REDACTED else ""
         value = redact_by_shape(shown).removeprefix(f"{item.name}=") if shown else item.value
-        return Translated(item.kind, item.name, value, item.line, fate, ours, why)
+        kind: ItemKind = "variable" if item.written.isidentifier() else item.kind
+        return Translated(kind, item.written or item.name, value, item.line, fate, ours, why)
 
     def _secret(self, item: RecipeItem) -> Translated:
         hidden = replace(item, value=REDACTED if item.value else "")
         if item.unset or not item.value:
-            return self._as(hidden, "not-ours", "", "secrets are in your .env: `init` makes an API key")
+            return self._as(hidden, "not-taken", "", "secrets are in your .env: `init` makes an API key")
         why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
         return self._as(hidden, "dangerous", "", f"a secret in the recipe: {why}")
 
@@ -240,7 +324,9 @@ class Translator:
         reserved = kind.reserved_flags[meant]
         if len(reserved.fields) == 1 and flag == item.name:
             return self._set(item, reserved.fields[0], item.value)
-        return self._as(item, "superseded", " ".join(one.name for one in reserved.fields), str(reserved))
+        why = reserved.reason or "the plan sets this option: add what else it should have by hand"
+        fate: Fate = "changed" if flag == item.name else "not-taken"
+        return self._as(item, fate, " ".join(one.name for one in reserved.fields), why)
 
     def _gone(self, name: str) -> Renamed | None:
         head = name.partition(".")[0]
@@ -251,31 +337,38 @@ class Translator:
         """The new name; with their value if a value of the old name is one of the new name."""
         said = f"{self.release.title} {'refuses' if gone.effect == 'refused' else 'ignores'} it ({gone.source})"
         if not gone.new:
-            return self._as(item, "renamed", "", f"removed: {said}")
+            return self._as(item, "not-taken", "", f"removed: {said}")
         own = {one.name: one for one in self.release.kind.settings}.get(gone.new)
+        if own in (Settings.dflash_drafter, Settings.dflash_num_spec_tokens) and self.method:
+            why = self._instead_of(f"belongs to {self.method}")
+            return self._as(item, "not-taken", gone.new, why)
         if own is not None:
             row = self._set(item, own, item.value)
-            return replace(row, fate="renamed", why=said, ours=row.ours if row.fate == "mapped" else gone.new)
+            return replace(row, fate="changed", why=said, ours=row.ours if row.fate == "taken" else gone.new)
         flag, _, value = gone.new.partition(" ")
         if not item.name.startswith("-"):
-            return self._as(item, "renamed", flag, f"{said}; the new name has other values")
+            return self._as(item, "changed", flag, f"{said}; the new name has other values")
         row = self._extra(replace(item, name=flag, value=value or item.value))
-        return self._as(item, "renamed", row.ours or flag, said)
+        return self._as(item, "changed", row.ours or flag, said)
 
-    def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:
+    def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:  # noqa: PLR0911 - one for each kind of rule
         applies = not rule.when or re.search(rule.when, item.value) is not None
         if rule.of_method and self.method:
-            why = f"belongs to {self.method}, and the plan drafts with DFlash"
-            return self._as(item, "superseded", rule.ours or rule.setting, why)
+            why = self._instead_of(f"belongs to {self.method}")
+            return self._as(item, "not-taken", rule.ours or rule.setting, why)
+        if rule.method:
+            return self._method(item, rule)
+        if rule.comes_with and any(one in self.written for one in rule.comes_with):
+            return self._as(item, "not-taken", "", f"comes with {rule.comes_with[0]}, which is not taken over")
         if rule.role:
             return self._by_role(item, rule.role)
         if item.value in rule.instead or (rule.setting and (not rule.values or item.value in rule.values)):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
-            return self._as(item, "dangerous" if rule.dangerous else "superseded", rule.ours, why)
-        if item.kind == "argument":
+            return self._as(item, "dangerous" if rule.dangerous else "changed", rule.ours, why)
+        if item.kind == "argument" and not rule.other:
             return self._reserved(item) or self._extra(item)
-        return self._as(item, "not-ours", rule.ours, rule.other or "nothing here depends on it")
+        return self._as(item, "not-taken", rule.ours, rule.other or "nothing here depends on it")
 
     def _is_mount(self, item: RecipeItem) -> bool:
         """Whether its value is of no matter: weights and caches have places of ours."""
@@ -291,18 +384,18 @@ class Translator:
             self.extra[value] = (value,)
         else:
             self.settings[name] = value
-        return self._as(item, "mapped", line, _IN_OTHER_WORDS)
+        return self._as(item, "taken", line, _IN_OTHER_WORDS)
 
     def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         if line := rule.instead.get(item.value):
             return self._instead(item, line)
         value = rule.values.get(item.value, item.value)
         if item.value in rule.values and not value:
-            return self._as(item, "mapped", rule.setting, "as the plan has it")
+            return self._as(item, "taken", rule.setting, "as the plan has it")
         found = next(one for one in Settings.fields() if one.name == rule.setting)
         number = self._number(value, rule)
         row = self._set(item, found, number)
-        shared = rule.per and number != value and row.fate == "mapped"
+        shared = rule.per and number != value and row.fate == "taken"
         return replace(row, why="theirs is for all sequences together") if shared else row
 
     def _by_role(self, item: RecipeItem, role: str) -> Translated:
@@ -340,23 +433,23 @@ class Translator:
             # the engines read it in any case, and rules compare it
             value = next((one.name for one in self.release.attention if one.name.lower() == value.lower()), value)
         if not self.release.kind.knows(setting) or setting.internal:
-            return self._as(item, "unknown", "", f"{self.release.title} has no such setting")
+            return self._as(item, "not-taken", "", f"{self.release.title} has no such setting")
         try:
             setting.read({setting.name: value})
         except Refused as problem:
-            return self._as(item, "unknown", setting.name, problem.message)
+            return self._as(item, "not-taken", setting.name, problem.message)
         before = self.settings.get(setting.name)
         if before is not None and before != value:
             return self._as(
-                item, "superseded", f"{setting.name}={before}", "an earlier line of the recipe has another value"
+                item, "changed", f"{setting.name}={before}", "an earlier line of the recipe has another value"
             )
         if not value:
-            return self._as(item, "mapped", setting.name, "empty: the plan chooses")
+            return self._as(item, "taken", setting.name, "empty: the plan chooses")
         if why := self._refused(setting.name, value):
             return self._as(item, "dangerous", "", why)
         self.settings[setting.name] = value
         return self._as(
-            item, "mapped", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
+            item, "taken", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
         )
 
     def _refused(self, name: str, value: str) -> str:
@@ -367,50 +460,51 @@ class Translator:
 
     def _port(self, item: RecipeItem) -> Translated:
         if self.recipe.contained and self.publishes:
-            return self._as(item, "superseded", Settings.dflash_port.name, "the port inside the container")
+            return self._as(item, "changed", Settings.dflash_port.name, "the port inside the container")
         return self._set(item, Settings.dflash_port, item.value)
 
     def _quantization(self, item: RecipeItem) -> Translated:
         if isinstance(self.pair, ModelPair) and self.pair.target.quantisation == "bf16":
             return self._set(item, Settings.quantization, item.value)
-        return self._as(item, "superseded", Settings.quantization.name, "the checkpoint's own config.json says it")
+        return self._as(item, "changed", Settings.quantization.name, "the checkpoint's own config.json says it")
 
     def _model(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
-            return self._as(item, "unknown", "", self._unknown_model(item.value))
+            why = self._unknown_model(item.value) if item.value else "it is empty: name the model with --model"
+            return self._as(item, "not-taken", "", why)
         own = self.pair.family.unknown
         why = "not in the catalog: read from its headers" if own else "weights are below --models-dir"
         file, (_, _, form) = self.pair.target.file, item.value.partition(":")
-        if file and form and "://" not in item.value and form.lower() not in file.lower():
+        if file and form and "/" not in form and form.lower() not in file.lower():
             why = f"the plan has another quantization: {file}"
-        return self._as(item, "mapped", f"{Settings.dflash_pair}={self.pair.name}", why)
+        return self._as(item, "taken", f"{Settings.dflash_pair}={self.pair.name}", why)
 
     def _file(self, item: RecipeItem) -> Translated:
         file = self.pair.target.file if isinstance(self.pair, ModelPair) else None
         why = "the file of the plan's model" if file == item.value else f"the plan has {file or 'no such model'}"
-        return self._as(item, "mapped" if file == item.value else "superseded", Settings.model_file.name, why)
+        return self._as(item, "taken" if file == item.value else "changed", Settings.model_file.name, why)
 
     def _drafter(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
-            return self._as(item, "superseded", Settings.dflash_drafter.name, "the plan has the drafter of its model")
+            return self._as(item, "changed", Settings.dflash_drafter.name, "the plan has the drafter of its model")
         own, pair = self.pair.drafter, self.pair.name
         if own.absent:
             why = "no DFlash draft model that fits: the plan has none (`init --drafter` names one)"
-            return self._as(item, "superseded", f"{Settings.dflash_drafter}=off", why)
+            return self._as(item, "changed", f"{Settings.dflash_drafter}=off", why)
         if _names(own, _place(item.value, self.recipe.mounts)):
-            return self._as(item, "mapped", Settings.dflash_drafter.name, f"the drafter of {pair}")
+            return self._as(item, "taken", Settings.dflash_drafter.name, f"the drafter of {pair}")
         why = f"the plan has the drafter of {pair}: {own.repo or own.bundled or own.path}"
-        return self._as(item, "superseded", Settings.dflash_drafter.name, why)
+        return self._as(item, "changed", Settings.dflash_drafter.name, why)
 
     def _image(self, item: RecipeItem) -> Translated:
         same = item.value in {base.tag for base in self.release.base_images.values()}
         why = "the base of the plan's image" if same else f"the plan has the image of {self.release.title}"
-        return self._as(item, "mapped" if same else "superseded", Settings.dflash_base_image.name, why)
+        return self._as(item, "taken" if same else "changed", Settings.dflash_base_image.name, why)
 
     def _mount(self, item: RecipeItem) -> Translated:
         if "docker.sock" in item.value:
             return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
-        return self._as(item, "not-ours", "", "weights are mounted from --models-dir, caches from the deployment")
+        return self._as(item, "not-taken", "", "weights are mounted from --models-dir, caches from the deployment")
 
     def _unknown_model(self, name: str) -> str:
         try:
@@ -422,7 +516,7 @@ class Translator:
     def _host(self, item: RecipeItem) -> Translated:
         bind = Settings.dflash_bind.name
         if self.recipe.contained:
-            return self._as(item, "superseded", bind, f"all addresses inside the container; outside it {bind}")
+            return self._as(item, "changed", bind, f"all addresses inside the container; outside it {bind}")
         if item.value in _EVERYWHERE:
             return self._as(item, "dangerous", f"{bind}=127.0.0.1", _OPEN)
         return self._set(item, Settings.dflash_bind, item.value)
@@ -431,29 +525,35 @@ class Translator:
         """An argument without a setting, if the release has it."""
         flag, title = item.name.partition(".")[0], self.release.title
         if not flag.startswith("-"):
-            return self._as(item, "unknown", "", "a word without an option")
+            return self._as(item, "not-taken", "", "a word without an option")
         if self.known and flag not in self.known and not self.release.kind.reads_as(flag, self.known):
             near = get_close_matches(flag, self.known, n=1)
             return self._as(
-                item, "unknown", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
+                item, "not-taken", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
             )
         if "." in item.name and not self.rules.dotted:
             why = "one key of a JSON value whose others have settings: add it by hand"
-            return self._as(item, "not-ours", Settings.extra_args.name, why)
+            return self._as(item, "not-taken", Settings.extra_args.name, why)
+        if why := self._placed(item):
+            return self._as(item, "not-taken", "", why)
         # JSON is one word
         values = [item.value] if item.value.startswith(("{", "[")) else item.value.split(" ")
         words = (item.name, *values) if item.value else (item.name,)
         if re.search(r"[\\\x00-\x1f\x7f]", written := _joined(words)) or {"'", "$"} <= set(written):
-            return self._as(item, "not-ours", Settings.extra_args.name, ".env cannot hold its characters")
+            return self._as(item, "not-taken", Settings.extra_args.name, ".env cannot hold its characters")
         self.extra[item.name] = words
         checked = "an option of" if self.known else "not checked: the options are not known of"
-        return self._as(item, "kept", f"{Settings.extra_args}={written}", f"{checked} {title}")
+        return self._as(item, "taken", f"{Settings.extra_args}={written}", f"{checked} {title}")
+
+    def _placed(self, item: RecipeItem) -> str:
+        """Why a value has nothing to name here: a file or directory of the author's machine, mount or image."""
+        if item.name in self.rules.routes or "://" in item.value:
+            return ""
+        if not (_PLACE.search(item.value) or _FILE.match(item.value)):
+            return ""
+        return "names a file or directory of theirs: mount yours in compose.override.yaml, then add it"
 
     def _variable(self, item: RecipeItem) -> Translated:
-        prefix = self.rules.variable_prefix
-        if prefix and item.name.startswith(prefix):
-            flag = f"--{item.name.removeprefix(prefix).lower().replace('_', '-')}"
-            return replace(self._argument(replace(item, name=flag, kind="argument")), kind="variable", name=item.name)
         if gone := self._gone(item.name):
             return self._renamed(item, gone)
         if rule := self.rules.variables.get(item.name) or container_rules().variables.get(item.name):
@@ -468,46 +568,49 @@ class Translator:
         if own and read and item.name.startswith(own) and item.name not in read:
             near = get_close_matches(item.name, read, n=1, cutoff=0.8)
             also = f"; did you mean {near[0]}?" if near else ""
-            return self._as(item, "unknown", "", f"{self.release.title} does not read it{also}")
+            return self._as(item, "not-taken", "", f"{self.release.title} does not read it{also}")
         if not item.value or not (passed_on(item.name) or (own and item.name.startswith(own))):
             return self._as(
-                item, "not-ours", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
+                item, "not-taken", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
             )
         if why := self._refused(item.name, item.value):
             return self._as(item, "dangerous", "", why)
+        if why := self._placed(item):
+            return self._as(item, "not-taken", "", why)
         self.settings[item.name] = item.value
         known = f"{self.release.title} reads it"
         why = known if item.name in read else "a library of the engine may read it: not checked"
-        return self._as(item, "kept", f"{item.name}={item.value}", why)
+        return self._as(item, "taken", f"{item.name}={item.value}", why)
 
     def _option(self, item: RecipeItem) -> Translated:
         rule = container_rules().options.get(item.name)
-        return self._by_rule(item, rule) if rule else self._as(item, "not-ours", "", "nothing here depends on it")
+        return self._by_rule(item, rule) if rule else self._as(item, "not-taken", "", "nothing here depends on it")
 
     def _published(self, item: RecipeItem) -> Translated:
         *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
         if self.recipe.form == "pod" or not outer.isdigit():
-            return self._as(item, "not-ours", "", "the service of the cluster publishes the endpoint")
+            return self._as(item, "not-taken", "", "the service of the cluster publishes the endpoint")
         if Settings.dflash_port.name in self.settings:
-            return self._as(item, "not-ours", "", "one port is published")
+            return self._as(item, "not-taken", "", "one port is published")
         row = self._set(item, Settings.dflash_port, outer)
         bind = "".join(address).strip("[]")
         if bind and not self._refused(Settings.dflash_bind.name, bind):
             self.settings[Settings.dflash_bind.name] = bind
             return replace(row, ours=f"{row.ours} {Settings.dflash_bind}={bind}", why="")
         why = f"only the port is taken over: as written, {_OPEN}"
-        return replace(row, fate="dangerous" if bind else row.fate, why=why)
+        return replace(row, fate="dangerous" if bind else "changed" if row.fate == "taken" else row.fate, why=why)
 
     def _command(self, item: RecipeItem) -> Translated:
         if danger := container_rules().danger(item.value):
             return self._as(item, "dangerous", "", f"never run: {danger}")
         if item.name == ELSEWHERE:
-            return self._as(item, "unknown", "", "the engine's arguments are in another file: take that over")
+            return self._as(item, "not-taken", "", "the engine's arguments are in another file: take that over")
         why = {
-            SECOND: "a second engine: not taken over; pass it in a file of its own",
-            BRANCH: "conditions are not decided",
+            SECOND: "another engine: --service NAME chooses it, or pass it in a file of its own",
+            READER: item.value,
+            ADDED: "words that the recipe does not set: add them yourself",
         }
-        return self._as(item, "not-ours", "", why.get(item.name, "another command: never run"))
+        return self._as(item, "not-taken", "", why.get(item.name, "another command: never run"))
 
 
 def _joined(words: tuple[str, ...]) -> str:

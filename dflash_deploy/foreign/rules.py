@@ -29,6 +29,7 @@ class ForeignRule(Entry):
     add: Annotated[int, Field(description="added to a number")] = 0
     method: Annotated[bool, Field(description="it names the method of drafting, on which others depend")] = False
     of_method: Annotated[bool, Field(description="it belongs to the method of drafting")] = False
+    comes_with: Annotated[list[str], Field(description="arguments that it needs, and that are not taken over")] = []
     per: Annotated[list[str], Field(description="arguments by whose number theirs is divided")] = []
     shared: Annotated[int, Field(description="number by which it is divided if there is a drafter")] = 1
     human: Annotated[bool, Field(description="it may have a unit: 32k is 32,000 and 32K is 32,768")] = False
@@ -50,7 +51,7 @@ class EngineRules(Entry):
     marks: Annotated[list[str], Field(description="arguments that only this engine has, of those of one program")] = []
     dotted: Annotated[bool, Field(description="its parser takes --flag.key VALUE for JSON")] = False
     positional: Annotated[str, Field(description="the argument that the first word without a dash is")] = ""
-    variable_prefix: Annotated[str, Field(description="variables that are arguments, by their beginning")] = ""
+    routes: Annotated[list[str], Field(description="arguments whose value begins with / and is not a file")] = []
     own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
     runtime: Annotated[str, Field(description="sparkrun's name for it")] = ""
     arguments: dict[str, ForeignRule] = {}
@@ -72,7 +73,10 @@ class ContainerRules(Entry):
     options: dict[str, ForeignRule]
     variables: dict[str, ForeignRule]
     commands: Annotated[dict[str, str], Field(description="expressions, and why such a command is dangerous")]
-    prefixes: Annotated[str, Field(description="words before a command that change nothing about it")]
+    prefixes: Annotated[str, Field(description="programs that start the command after their options")]
+    remote: Annotated[str, Field(description="programs that start the command in their last word")]
+    beside_engines: Annotated[str, Field(description="expression for images of other programs with an engine's name")]
+    unit: Annotated[dict[str, str], Field(description="keys of units and quadlets, and the options that they are")]
     strangers: Annotated[list[StrangersRule], Field(description="what a recipe may not set")]
 
     def refuses(self, name: str, value: str) -> str:
@@ -114,7 +118,7 @@ def _complete(rules: EngineRules, others: Mapping[str, EngineRules]) -> EngineRu
     """The rules with those of the engine that it is like."""
     if not rules.like:
         return rules
-    own = {name: getattr(rules, name) for name in rules.model_fields_set - {"like", "arguments"}}
+    own = {name: getattr(rules, name) for name in rules.model_fields_set - {"arguments"}}
     base = others[rules.like]
     return base.model_copy(update={**own, "arguments": {**base.arguments, **rules.arguments}})
 

@@ -1,8 +1,7 @@
-"""Shell lines as words, without a shell: nothing is run, and no variable of this process is read.
+"""Shell text as the words of its commands, by the grammar of tree-sitter-bash: nothing is run.
 
-Variables that the script assigns itself, and defaults as in `${NAME:-default}`, are put in. Everything else that a
-shell would look up or run stays as it is written, and is marked. A branch is not decided: an assignment below a
-condition counts only if the name has no value yet.
+Values that the script assigns on every way through it are put in, with defaults as in `${NAME:-default}`. What depends
+on a condition, a loop or a function is not decided: a command that needs it is marked with the construct.
 """
 
 from __future__ import annotations
@@ -10,220 +9,94 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from time import thread_time
+
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser, Tree
 
 from dflash_deploy.foreign.items import RecipeRefused, ShellWord
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
-_EXPANSION = re.compile(r"(?P<name>[A-Za-z_]\w*|[0-9]+|[@*])(?P<all>\[[@*]\])?(?::?(?P<how>[-=?+])(?P<word>.*))?", re.S)
-_OPENS, _CLOSES = frozenset({"if", "for", "while", "until", "case"}), frozenset({"fi", "done", "esac"})
-_KEYWORDS = _OPENS | _CLOSES | {"then", "else", "elif", "do", "in", "{", "}", "!"}
-_EXPORTS = frozenset({"export", "declare", "readonly", "local", "typeset"})
+_EXPANSION = re.compile(r"(?P<name>\w+|[@*#?$!-])(?P<all>\[[@*]\])?(?::?(?P<how>[-=?+])(?P<word>.*))?", re.S)
+_IN_TEXT = re.compile(r"\$(?:(\$)|\{((?:[^{}]|\{[^{}]*\})*)\}|([A-Za-z_]\w*))")
+_LOGIC = {
+    "if_statement": "if", "case_statement": "case", "for_statement": "for", "c_style_for_statement": "for",
+    "while_statement": "while", "function_definition": "a function",
+}  # fmt: skip
+_TESTS = frozenset({"test_command", "negated_command"})
 _LONGEST_EXPANSION = 1 << 16
-_DEEPEST = 20
+_DEEPEST = 40
+_LONGEST = 2  # seconds of CPU time; the longest script that was collected takes 0.02
+_MOST_WORDS = 10_000  # of one command
+_PROMPT = re.compile(
+    r"^[ \t]*(?:\([\w.-]+\) ?)?(?:\[?[\w.-]+@[\w.-]+[: ]?[^\s$#%]*\]?\s?[$#%]|PS [A-Z]:[^>\n]*>|[A-Z]:\\[^>\n]*>"
+    r"|[$>%\u276f\u279c](?=\s)|!(?=\w))[ \t]*(?=\S)"
+)
+_OPTION = re.compile(r"\s*-{1,2}[A-Za-z]")
+_ENV_OF_CMD = re.compile(r"^\s*set\s+\"?(\w+)=(.*?)\"?$", re.I)
 
-Values = tuple[tuple[str, str], ...]  # the words of a variable, each with what of it is not set
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A part of a word: `text`, `variable` (its expression) or `command` (its text)."""
-
-    kind: str
-    text: str
-    quoted: bool
-
-
-@dataclass(frozen=True)
-class _Token:
-    """A word of parts, or an operator."""
-
-    line: int
-    operator: str = ""
-    parts: tuple[_Part, ...] = ()
-
-    @property
-    def plain(self) -> str:
-        """The word as it is written, without its quotes."""
-        return "".join(part.text if part.kind == "text" else f"${part.text}" for part in self.parts)
+Values = tuple[ShellWord, ...]
 
 
 @dataclass(frozen=True)
 class ShellCommand:
-    """One command: its words, the variables before it, and those that it exports."""
+    """One command: its words, the variables before it, and those that it exports.
+
+    `logic` is the construct that decides whether it runs, or with what; empty if nothing does.
+    """
 
     words: tuple[ShellWord, ...]
     variables: tuple[tuple[str, ShellWord], ...] = ()
     exports: tuple[tuple[str, ShellWord], ...] = ()
+    logic: str = ""
+    missing: tuple[str, ...] = ()
+    """Lists of words that the script does not set, such as `"$@"`."""
 
 
-class _Scanner:
-    """Splits a text into tokens. Raises RecipeRefused for a quote or bracket that is never closed."""
+@cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_bash.language()))
 
-    def __init__(self, text: str, line: int = 1) -> None:
-        self.text, self.at, self.line = text, 0, line
-        self.parts: list[_Part] = []
-        self.here: list[str] = []
-        self.drops = False
 
-    def tokens(self) -> Iterator[_Token]:
-        """Yield words and operators; comments, redirections and here-documents are left out."""
-        while self.at < len(self.text):
-            yield from self._step()
-        yield from self._word()
+def _parsed(text: bytes) -> Tree:
+    """The syntax tree. Raises RecipeRefused for nesting, with whose square the parser's time grows."""
+    ends = thread_time() + _LONGEST
+    parser = _parser()
+    try:
+        return parser.parse(
+            lambda at, _: text[at : at + 4096], progress_callback=lambda _at, _error: thread_time() > ends
+        )
+    except ValueError:
+        parser.reset()
+        raise RecipeRefused("the script is nested too deep", hint="pass the line that starts the engine") from None
 
-    def _step(self) -> Iterator[_Token]:
-        char, two = self.text[self.at], self.text[self.at : self.at + 2]
-        if char == "\\":
-            self._backslash()
-        elif char in "'\"`$":
-            self._add_quoted(char)
-        elif char in " \t\r\n":
-            yield from self._word()
-            self.at += 1
-            if char == "\n":
-                yield _Token(self.line, "\n")
-                self.line += 1
-                self._skip_documents()
-        elif char == "#" and not self.parts:
-            end = self.text.find("\n", self.at)
-            self.at = len(self.text) if end < 0 else end
-        elif char in "<>" or two in ("&>",):
-            yield from self._redirected()
-        elif char == "(" and ASSIGNMENT.fullmatch(_Token(0, "", tuple(self.parts)).plain):
-            yield from self._word()
-            self.at += 1
-            yield _Token(self.line, "=(")
-        elif char in ";&|()":
-            yield from self._word()
-            yield _Token(self.line, two if two in ("&&", "||", ";;") else char)
-            self.at += 2 if two in ("&&", "||", ";;") else 1
+
+def tidied(text: str) -> str:
+    """A text as a shell reads it, line by line: without prompts, with the line ends of Windows and lost backslashes."""
+    lines = [_tidied_line(line) for line in text.split("\n")]
+    begin = 0
+    for number, line in enumerate(lines[1:], 1):
+        before = lines[number - 1]
+        if before.endswith("\\") and not before.lstrip().startswith("#"):
+            # a comment between two lines of a command
+            lines[number] = "\\" if line.lstrip().startswith("#") else line
+        elif _OPTION.match(line) and before.strip() and not before.lstrip().startswith("#"):
+            lines[number - 1] += " \\"
+        elif "/" in line and len(line.split()) == 1 and re.match(r"\s*(sudo )?(docker|podman) run\b", lines[begin]):
+            # the image of `docker run`, on a line of its own
+            lines[number - 1] += " \\"
         else:
-            self._text(char)
-            self.at += 1
-
-    def _text(self, text: str, *, quoted: bool = False) -> None:
-        last = self.parts[-1] if self.parts else None
-        if last and last.kind == "text" and last.quoted == quoted:
-            self.parts[-1] = _Part("text", last.text + text, quoted)
-        else:
-            self.parts.append(_Part("text", text, quoted))
-
-    def _word(self) -> Iterator[_Token]:
-        if self.parts and not self.drops:
-            yield _Token(self.line, "", tuple(self.parts))
-        self.drops = self.drops and not self.parts
-        self.parts = []
-
-    def _backslash(self) -> None:
-        follows = self.text[self.at + 1 : self.at + 2]
-        if follows == "\n" or self.text.startswith("\r\n", self.at + 1):
-            self.line += 1
-            self.at += 2 if follows == "\n" else 3
-        elif follows in ("", " ", "\t") and not self.parts:
-            # a page that lost its line ends, or a blank after the backslash
-            self.at += 2
-        elif self.text.startswith("\\\\\n", self.at) and not self.parts:
-            # a page that escaped it once more
-            self.line += 1
-            self.at += 3
-        else:
-            self._text(follows, quoted=True)
-            self.at += 2
-
-    def _add_quoted(self, char: str) -> None:
-        if char == "'":
-            self._text(self._until("'"), quoted=True)
-        elif char == "`":
-            self.parts.append(_Part("command", self._until("`"), False))
-        elif char == "$":
-            self._expansion(quoted=False)
-        else:
-            self._double()
-
-    def _until(self, end: str) -> str:
-        stop = self.text.find(end, self.at + 1)
-        if stop < 0:
-            raise _open(end, self.line)
-        found = self.text[self.at + 1 : stop]
-        self.line += found.count("\n")
-        self.at = stop + 1
-        return found
-
-    def _double(self) -> None:
-        began = self.line
-        self.at += 1
-        self._text("", quoted=True)
-        while self.at < len(self.text):
-            char = self.text[self.at]
-            if char == '"':
-                self.at += 1
-                return
-            if char == "$":
-                self._expansion(quoted=True)
-                continue
-            if char == "`":
-                self.parts.append(_Part("command", self._until("`"), True))
-                continue
-            if char == "\\" and (follows := self.text[self.at + 1 : self.at + 2]) and follows in '"\\$`\n':
-                self._text("" if follows == "\n" else follows, quoted=True)
-                self.line += follows == "\n"
-                self.at += 2
-                continue
-            self.line += char == "\n"
-            self._text(char, quoted=True)
-            self.at += 1
-        raise _open('"', began)
-
-    def _expansion(self, *, quoted: bool) -> None:
-        follows = self.text[self.at + 1 : self.at + 2]
-        if follows in ("{", "("):
-            end = _closing(self.text, self.at + 1, self.line)
-            inner = self.text[self.at + 2 : end]
-            self.parts.append(_Part("variable" if follows == "{" else "command", inner, quoted))
-            self.line += inner.count("\n")
-            self.at = end + 1
-        elif name := _NAME.match(self.text, self.at + 1):
-            self.parts.append(_Part("variable", name[0], quoted))
-            self.at = name.end()
-        else:
-            self._text("$", quoted=quoted)
-            self.at += 1
-
-    def _redirected(self) -> Iterator[_Token]:
-        if not (len(self.parts) == 1 and self.parts[0].text.isdigit()):
-            yield from self._word()
-        self.parts = []
-        found = re.compile(r"&?[<>]+[&|-]?").match(self.text, self.at)
-        operator = found[0] if found else self.text[self.at]
-        self.at += len(operator)
-        # the next word is a file
-        self.drops = True
-        document = re.compile(r"[ \t]*['\"\\]?(\w+)").match(self.text, self.at) if operator in ("<<", "<<-") else None
-        if document:
-            self.here.append(document[1])
-
-    def _skip_documents(self) -> None:
-        while self.here:
-            end = re.compile(rf"^[ \t]*{re.escape(self.here.pop(0))}[ \t]*$", re.M).search(self.text, self.at)
-            stop = end.end() if end else len(self.text)
-            self.line += self.text.count("\n", self.at, stop)
-            self.at = stop
+            begin = number
+    return "\n".join(lines)
 
 
-def _open(quote: str, line: int) -> RecipeRefused:
-    return RecipeRefused(f"line {line}: {quote} is opened and never closed", hint="copy the whole command")
-
-
-def _closing(text: str, start: int, line: int) -> int:
-    """The place of the bracket that closes the one at `start`."""
-    opening, depth = text[start], 0
-    closing = {"{": "}", "(": ")"}[opening]
-    for place in range(start, len(text)):
-        depth += (text[place] == opening) - (text[place] == closing)
-        if depth == 0:
-            return place
-    raise _open(f"${opening}", line)
+def _tidied_line(line: str) -> str:
+    line = _PROMPT.sub("", line)
+    if found := _ENV_OF_CMD.match(line):
+        line = f"{found[1]}='{found[2]}'"
+    line = re.sub(r"(?:(?<=\s)[`^]|\\\\?)[ \t]*$", r"\\", line)
+    return re.sub(r"(?<=\s)\\\s+(?=\S)", "", line)
 
 
 @dataclass
@@ -231,174 +104,219 @@ class Script:
     """The commands of a text, in order. `variables` are known before its first line."""
 
     variables: dict[str, Values] = field(default_factory=dict)
-    depth: int = 0
-    undecided: list[tuple[str, ShellWord]] = field(default_factory=list)
-    """Assignments of branches that are ignored."""
+    undecided: dict[str, str] = field(default_factory=dict)
+    """Variables whose value depends on a construct, with its name."""
+    broken: list[int] = field(default_factory=list)
+    """Lines that are not shell: a quote or bracket is never closed."""
+    _line: int = 1
+    _missing: list[str] = field(default_factory=list)
+    _used: list[str] = field(default_factory=list)
 
     def commands(self, text: str, line: int = 1) -> Iterator[ShellCommand]:
-        """Yield each command. Raises RecipeRefused."""
-        current: list[_Token] = []
-        tokens = list(_Scanner(text, line).tokens())
-        pattern, array = False, False
-        for number, token in enumerate(tokens):
-            if pattern:
-                # the words before ) are those of a branch of `case`; `esac` ends all of them
-                pattern = token.operator != ")" and token.plain != "esac"
-                if token.plain != "esac":
-                    continue
-            if current and current[0].plain == "case" and token.plain == "in":
-                pattern, current = True, []
-                self.depth += 1
-                continue
-            pattern = token.operator == ";;"
-            if not token.operator or token.operator == "=(" or (array and token.operator == ")"):
-                array = token.operator == "=(" or (array and not token.operator)
-                current.append(token)
-            elif not (token.operator == "\n" and (array or _goes_on(current, tokens, number + 1))):
-                yield from self._command(current)
-                current, array = [], False
-        yield from self._command(current)
+        """Yield each command. Raises RecipeRefused for a text that is nested too deep."""
+        self._line = line
+        tree = _parsed(text.encode())
+        self.broken += [self._line + row for row in _errors(tree.root_node)]
+        yield from self._walk(tree.root_node, "", 0)
 
-    def _command(self, tokens: list[_Token]) -> Iterator[ShellCommand]:
-        while tokens and tokens[0].plain in _KEYWORDS:
-            if tokens[0].plain == "for":
-                # its words are not a command
-                tokens = tokens[:1]
-            self.depth += (tokens[0].plain in _OPENS) - (tokens[0].plain in _CLOSES)
-            tokens = tokens[1:]
-        exported = bool(tokens) and tokens[0].plain in _EXPORTS
-        if exported:
-            tokens = [token for token in tokens[1:] if not token.plain.startswith("-")]
-        assigned: list[tuple[str, ShellWord]] = []
-        while tokens and (found := ASSIGNMENT.match(tokens[0].plain)) and tokens[0].parts[0].kind == "text":
-            tokens, value = self._assigned(tokens, found)
-            assigned.append((found[1], value))
-        words = tuple(word for token in tokens if not token.operator for word in self.expanded(token))
-        if words and not exported:
-            yield ShellCommand(words, variables=tuple(assigned))
-        elif exported and assigned:
-            yield ShellCommand((), exports=tuple(assigned))
+    def _walk(self, node: Node, logic: str, depth: int) -> Iterator[ShellCommand]:
+        if depth > _DEEPEST:
+            raise RecipeRefused(f"line {self._row(node)}: commands are nested too deep", hint="pass the inner command")
+        kind = node.type
+        if kind == "command":
+            yield from self._command(node, logic)
+        elif kind in ("variable_assignment", "variable_assignments"):
+            for one in [node] if kind == "variable_assignment" else node.named_children:
+                self._assign(one, logic)
+        elif kind == "declaration_command":
+            assigned = [self._assign(one, logic) for one in node.named_children if one.type == "variable_assignment"]
+            if assigned:
+                yield ShellCommand((), exports=tuple(assigned), logic=logic)
+        elif kind == "list":
+            yield from self._list(node, logic, depth)
+        elif kind not in ("comment", "heredoc_redirect"):
+            for one in node.named_children:
+                yield from self._walk(one, logic or _LOGIC.get(kind, ""), depth + 1)
 
-    def _assigned(self, tokens: list[_Token], found: re.Match[str]) -> tuple[list[_Token], ShellWord]:
-        """The tokens after an assignment, and its value, which is kept."""
-        name, more = found[1], bool(found[2])
-        if len(tokens) > 1 and tokens[1].operator == "=(":
-            end = next((at for at, token in enumerate(tokens) if token.operator == ")"), len(tokens))
-            words = [word for token in tokens[2:end] for word in self.expanded(token)]
-            rest, several = tokens[end + 1 :], True
+    def _list(self, node: Node, logic: str, depth: int) -> Iterator[ShellCommand]:
+        """`A && B`, which decides nothing unless A is a test, and `A || B`, which does."""
+        left, *rest = node.named_children
+        yield from self._walk(left, logic, depth + 1)
+        decides = left.type in _TESTS or any(one.type == "||" for one in node.children)
+        for one in rest:
+            yield from self._walk(one, logic or ("&&" if decides else ""), depth + 1)
+
+    def _command(self, node: Node, logic: str) -> Iterator[ShellCommand]:
+        if node.child_count > _MOST_WORDS:
+            said = f"line {self._row(node)}: a command has {node.child_count} words (limit: {_MOST_WORDS})"
+            raise RecipeRefused(said, hint="check that it is the right file")
+        self._missing, self._used = [], []
+        variables, words = list[tuple[str, ShellWord]](), list[ShellWord]()
+        for one in node.children:
+            if one.type == "variable_assignment":
+                variables.append(self._assigned(one)[:2])
+            elif not one.type.endswith("redirect"):
+                words += self._fields(one.named_children[0] if one.type == "command_name" else one)
+        undecided = (self.undecided[name] for name in self._used if name in self.undecided)
+        if words:
+            yield ShellCommand(
+                tuple(words), tuple(variables), logic=logic or next(undecided, ""), missing=tuple(self._missing)
+            )
+
+    def _assign(self, node: Node, logic: str) -> tuple[str, ShellWord]:
+        """Keep an assignment, and return it."""
+        self._used = []
+        name, shown, values = self._assigned(node)
+        if node.named_children[0].type == "subscript":
+            return name, shown
+        reasons = (self.undecided[used] for used in self._used if used in self.undecided)
+        reason = logic or next(reasons, "")
+        if reason:
+            self.undecided[name] = reason
         else:
-            first = tokens[0].parts[0]
-            value = _Token(tokens[0].line, "", (_Part("text", first.text[found.end() :], True), *tokens[0].parts[1:]))
-            words, rest, several = [self._joined(value)], tokens[1:], False
-        values = tuple((word.text, word.unset) for word in words)
-        known = self.variables.get(name)
-        if more and known:
-            values = (*known, *values) if several else (_one((*known, *values)),)
-        if more or not self.depth or not any(text for text, _ in known or ()):
             self.variables[name] = values
-        elif known != values:
-            self.undecided.append((name, ShellWord(_one(values, " ")[0], tokens[0].line)))
-        return rest, ShellWord(_one(values, " ")[0], tokens[0].line, _one(values)[1])
+            self.undecided.pop(name, None)
+        return name, shown
 
-    def expanded(self, token: _Token) -> list[ShellWord]:
-        """The words of a token: a variable without quotes may be several, or none."""
-        parts = [part for part in token.parts if part.text]
-        if len(parts) == 1 and _whole(parts[0]):
-            return [ShellWord(text, token.line, unset) for text, unset in self._value(parts[0].text, 0)]
-        return self._split(token) if any(part.kind == "variable" for part in parts) else [self._joined(token)]
+    def _assigned(self, node: Node) -> tuple[str, ShellWord, Values]:
+        target, *given = node.named_children
+        name, row = _text(target), self._row(node)
+        more, several = any(one.type == "+=" for one in node.children), bool(given) and given[0].type == "array"
+        values: Values = ()
+        if several:
+            values = tuple(word for one in given[0].named_children for word in self._fields(one))
+        elif given:
+            values = (_one(self._fields(given[0], quoted=True), row),)
+        if more:
+            self._used.append(name)
+            known = self.variables.get(name, ())
+            values = (*known, *values) if several else (_one([*known, *values], row),)
+        return name, _one(list(values), row, " "), values
 
-    def _split(self, token: _Token) -> list[ShellWord]:
-        pieces, unset = [""], ""
-        for part in token.parts:
-            text, missing = self._text_of(part, 0)
-            unset = unset or missing
-            if part.kind != "variable" or part.quoted or missing:
-                pieces[-1] += text
-                continue
-            first, *others = re.split(r"\s+", text) if text else [""]
-            pieces[-1] += first
-            pieces += others
-        quoted = any(part.quoted for part in token.parts)
-        return [ShellWord(piece, token.line, unset) for piece in pieces if piece or quoted]
+    def _fields(self, node: Node, *, quoted: bool = False) -> list[ShellWord]:  # noqa: PLR0911 - one for each kind
+        """The words of a node: a variable without quotes may be several, or none."""
+        row, kind = self._row(node), node.type
+        if kind == "raw_string":
+            return [ShellWord(_text(node)[1:-1], row)]
+        if kind == "ansi_c_string":
+            return [ShellWord(_text(node)[2:-1].replace("\\n", "\n").replace("\\'", "'"), row)]
+        if kind in ("simple_expansion", "expansion"):
+            return self._expanded(node, quoted=quoted)
+        if kind in ("command_substitution", "process_substitution", "arithmetic_expansion"):
+            return [ShellWord(_text(node), row, _text(node))]
+        if kind in ("string", "translated_string"):
+            inner = self._joined(node, node.children[1:-1], quoted=True)
+            empty = not inner and not any(one.type.endswith("expansion") and _is_list(one) for one in node.children)
+            return inner or ([ShellWord("", row)] if empty else [])
+        if kind == "concatenation":
+            return self._joined(node, node.children, quoted=quoted)
+        # a backslash in a word escapes the next character
+        return [ShellWord(re.sub(r"\\\n|\\(?=[^\w])", "", _text(node)), row)] if kind != "comment" else []
 
-    def _joined(self, token: _Token, level: int = 0) -> ShellWord:
-        text, unset = _one(tuple(self._text_of(part, level) for part in token.parts))
-        return ShellWord(text, token.line, unset)
+    def _joined(self, node: Node, parts: list[Node], *, quoted: bool) -> list[ShellWord]:
+        found: list[ShellWord] = []
+        data, base = node.text or b"", node.start_byte
+        at = base + (1 if node.type == "string" else 0)
+        for part in parts:
+            found = _glued(found, self._literal(data[at - base : part.start_byte - base], part))
+            inner = self._literal(part.text or b"", part) if part.type == "string_content" else None
+            found = _glued(found, inner if inner is not None else self._fields(part, quoted=quoted))
+            at = part.end_byte
+        end = node.end_byte - (1 if node.type == "string" else 0)
+        return _glued(found, self._literal(data[at - base : end - base], node))
 
-    def _text_of(self, part: _Part, level: int) -> tuple[str, str]:
-        if part.kind == "text":
-            return part.text, ""
-        if part.kind == "command":
-            return f"$({part.text})", f"$({part.text})"
-        return _one(self._value(part.text, level), " ")
+    def _literal(self, text: bytes, node: Node) -> list[ShellWord]:
+        plain = re.sub(r'\\([\\"$`])', r"\1", text.decode().replace("\\\n", ""))
+        return [ShellWord(plain, self._row(node))] if plain else []
+
+    def _expanded(self, node: Node, *, quoted: bool) -> list[ShellWord]:
+        written, row = _text(node), self._row(node)
+        expression = written[2:-1] if written.startswith("${") else written[1:]
+        values = [ShellWord(one.text, row, one.unset) for one in self._value(expression, 0)]
+        if _is_list(node):
+            if values and values[0].unset == written:
+                self._missing.append(written)
+                return []
+            return values
+        if quoted:
+            return [_one(values, row, " ")]
+        return [
+            ShellWord(word, row, one.unset)
+            for one in values
+            for word in ([one.text] if one.unset else one.text.split())
+        ]
 
     def _value(self, expression: str, level: int) -> Values:
         """The words of a variable; as it is written, and marked, if the recipe does not set it."""
-        written = f"${expression}" if _NAME.fullmatch(expression) else f"${{{expression}}}"
+        written = f"${expression}" if re.fullmatch(r"\w+|[@*]", expression) else f"${{{expression}}}"
         found = _EXPANSION.fullmatch(expression)
         if found is None or level > _DEEPEST:
-            return ((written, written),)
+            return (ShellWord(written, 0, written),)
         name, how = found["name"], found["how"]
+        self._used.append(name)
         known = self.variables.get(name)
+        given = known is not None and any(one.text for one in known)
         if how == "+":
-            return self._default(found["word"], level) if known and any(text for text, _ in known) else ()
-        if known is not None and (any(text for text, _ in known) or not how):
+            return (self._default(found["word"], level),) if given else ()
+        if known is not None and (given or not how):
             return known
         if how not in ("-", "="):
-            return ((f"${name}", f"${name}"),)
-        value = self._default(found["word"], level)
+            return (ShellWord(written if found["all"] else f"${name}", 0, written if found["all"] else f"${name}"),)
+        value = (self._default(found["word"], level),)
         if how == "=":
             self.variables[name] = value
         return value
 
-    def _default(self, text: str, level: int) -> Values:
+    def _default(self, text: str, level: int) -> ShellWord:
         """The text of a default, which may name variables itself."""
         if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
             text = text[1:-1]
-        word = self.text(text, level + 1)
-        return ((word.text, word.unset),)
+        return self.text(text, level + 1)
 
     def text(self, text: str, level: int = 0) -> ShellWord:
         """A text in which only variables are put in, as Compose does."""
-        parts, at = [], 0
-        while (dollar := text.find("$", at)) >= 0:
-            parts.append(_Part("text", text[at:dollar], True))
-            if text.startswith("$$", dollar):
-                parts.append(_Part("text", "$", True))
-                at = dollar + 2
-                continue
-            scanner = _Scanner(text)
-            scanner.at = dollar
-            scanner._expansion(quoted=True)
-            parts += scanner.parts
-            at = scanner.at
-        return self._joined(_Token(0, "", (*parts, _Part("text", text[at:], True))), level)
+        unset: list[str] = []
+
+        def value(found: re.Match[str]) -> str:
+            if found[1]:
+                return "$"
+            one = _one(list(self._value(found[2] or found[3] or "", level)), 0, " ")
+            unset.extend([one.unset] if one.unset else [])
+            return one.text
+
+        filled = _IN_TEXT.sub(value, text)[:_LONGEST_EXPANSION]
+        return ShellWord(filled, 0, next(iter(unset), ""))
+
+    def _row(self, node: Node) -> int:
+        return self._line + node.start_point.row
 
 
-def _one(values: Values, between: str = "") -> tuple[str, str]:
-    """The words of a variable as one, which is not longer than any real one."""
-    text = between.join(text for text, _ in values)[:_LONGEST_EXPANSION]
-    return text, next((unset for _, unset in values if unset), "")
+def _text(node: Node) -> str:
+    return (node.text or b"").decode()
 
 
-def _whole(part: _Part) -> bool:
-    """Whether a part is all words of an array, or of the arguments: `"${ARGS[@]}"` and `"$@"`."""
-    return part.kind == "variable" and (part.text.endswith(("[@]", "[*]")) or part.text in ("@", "*"))
+def _is_list(node: Node) -> bool:
+    """Whether an expansion is all words of a list: `"${ARGS[@]}"`, `"$@"` and `$*`."""
+    return re.fullmatch(r"\$[@*]|\$\{(?:[@*]|\w+\[[@*]\]).*\}", _text(node), re.S) is not None
 
 
-def _goes_on(current: list[_Token], tokens: list[_Token], at: int) -> bool:
-    """Whether the next line belongs to the command: pages lose backslashes, and no command begins with a dash.
+def _one(values: list[ShellWord], row: int, between: str = "") -> ShellWord:
+    """Several words as one, which is not longer than any real one."""
+    text = between.join(one.text for one in values)[:_LONGEST_EXPANSION]
+    return ShellWord(text, row, next((one.unset for one in values if one.unset), ""))
 
-    The image of `docker run` and a path after it may have lines of their own.
-    """
-    while at < len(tokens) and tokens[at].operator == "\n":
-        at += 1
-    if not current or at == len(tokens) or tokens[at].operator:
-        return False
-    word = tokens[at].plain
-    if ASSIGNMENT.match(current[-1].plain) and current[-1] is current[0]:
-        return False
-    if re.match(r"-{1,2}[A-Za-z]", word):
-        return True
-    single = at + 1 == len(tokens) or tokens[at + 1].operator == "\n"
-    return [token.plain for token in current[:2]] == ["docker", "run"] and single and "/" in word
+
+def _glued(found: list[ShellWord], more: list[ShellWord]) -> list[ShellWord]:
+    if not found or not more:
+        return found or more
+    return [*found[:-1], _one([found[-1], more[0]], found[-1].line), *more[1:]]
+
+
+def _errors(root: Node) -> Iterator[int]:
+    """The rows of what the grammar does not know."""
+    pending = [root] if root.has_error else []
+    while pending:
+        node = pending.pop()
+        if node.is_error or node.is_missing:
+            yield from range(node.start_point.row, node.end_point.row + 1)
+        pending += [one for one in node.children if one.has_error or one.is_missing]

@@ -44,8 +44,13 @@ class CommandOutput:
         return self.code == 0
 
 
-def ask(*command: str, timeout: float) -> CommandOutput:
-    """Run a command without input. After `timeout` seconds it is killed, together with its child processes."""
+def ask(
+    *command: str, timeout: float, environment: Mapping[str, str] | None = None, directory: Path | None = None
+) -> CommandOutput:
+    """Run a command without input. After `timeout` seconds it is killed, together with its child processes.
+
+    `environment` and `directory` replace those of this process.
+    """
     log.debug("runs %s", shlex.join(command))
     try:
         process = subprocess.Popen(
@@ -57,6 +62,8 @@ def ask(*command: str, timeout: float) -> CommandOutput:
             errors="replace",
             # leader of a process group, so that its children can be killed with it
             start_new_session=True,
+            env=environment,
+            cwd=directory,
         )
     except FileNotFoundError:
         return CommandOutput(absent=True, problem=f"{command[0]} is not installed")

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from dotenv import dotenv_values
 
 from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.document import Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError
-from dflash_deploy.foreign.documents import MOST_CHARACTERS, read_recipe
+from dflash_deploy.foreign.documents import Compose
+from dflash_deploy.foreign.forms import MOST_CHARACTERS, read_recipe
 from dflash_deploy.foreign.items import ForeignRecipe
-from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, named_weights, pair_of
+from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, named_weights, pair_of, with_options
+from dflash_deploy.host.ask import CommandOutput, ask
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.intake.files import STDIN, read_argument
+from dflash_deploy.intake.parse import Invalid, parse_object
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.planning import make_plan
 from dflash_deploy.serve.engines import DEFAULT
@@ -58,6 +67,69 @@ def recipe_text(source: str) -> str:
     return read_argument(Path(source), limit=MOST_CHARACTERS)
 
 
+_COMPOSE_TIMEOUT = 20  # seconds
+_UNSET = re.compile(r"__unset_(\w+)__")  # replaces a variable that nothing sets, until the file is read
+
+
+def composed(source: str) -> Compose:
+    """What Docker Compose makes of a file: its anchors, `extends`, `env_file`, profiles and variables.
+
+    Variables come from the `.env` beside a file, and none from this process. Nothing is fetched.
+    """
+
+    def read(text: str) -> tuple[Mapping[str, Any] | None, str]:
+        with tempfile.TemporaryDirectory() as empty:
+            file = Path(source) if _exists(source) and Path(source).is_file() else Path(empty) / "compose.yaml"
+            if file.parent == Path(empty):
+                file.write_text(text, encoding="utf-8")
+            directory = file.absolute().parent
+            beside = dotenv_values(directory / ".env") if (directory / ".env").is_file() else {}
+            names = set(re.findall(r"\$\{?([A-Za-z_]\w*)", text)) - set(beside)
+            defaults = set(re.findall(r"\$\{([A-Za-z_]\w*):?[-+=]", text))
+            marked = {name: f"__unset_{name}__" for name in names - defaults}
+            found = _asked_compose(file, marked)
+            if not found.good:
+                # a variable where Compose wants a number: empty, as Compose has it, unless it is required
+                required = set(re.findall(r"\$\{([A-Za-z_]\w*):?\?", text))
+                found = _asked_compose(file, {name: value for name, value in marked.items() if name in required})
+        if found.absent:
+            return (
+                None,
+                "read without Docker Compose, which is not installed: `extends`, `include` and `env_file` are not",
+            )
+        try:
+            resolved = parse_object(_UNSET.sub(r"${\1}", found.out)) if found.good else None
+        except Invalid:
+            resolved = None
+        if resolved is None:
+            said = " ".join((found.err or found.problem).split())[-200:]
+            return None, f"read without Docker Compose, which refuses it: {said}"
+        return resolved, ""
+
+    return read
+
+
+def _asked_compose(file: Path, variables: Mapping[str, str]) -> CommandOutput:
+    """`config` of the plugin, else of a `docker-compose` on PATH. Remote resources are switched off."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "DOCKER_CONFIG") if name in os.environ}
+    off = {"COMPOSE_EXPERIMENTAL_GIT_REMOTE": "0", "COMPOSE_EXPERIMENTAL_OCI_REMOTE": "0"}
+    words = ("-f", str(file.absolute()), "--profile", "*", "config", "--format", "json", "--no-path-resolution")
+    found = CommandOutput(absent=True)
+    for program in (("docker", "compose"), ("docker-compose",)):
+        found = ask(
+            *program,
+            *words,
+            timeout=_COMPOSE_TIMEOUT,
+            environment={**variables, **kept, **off},
+            directory=file.absolute().parent,
+        )
+        if found.absent or "unknown" in found.err[:60] or "is not a docker command" in found.err:
+            found = CommandOutput(absent=True)
+            continue
+        break
+    return found
+
+
 def _exists(name: str) -> bool:
     try:
         return Path(name).exists()
@@ -65,18 +137,27 @@ def _exists(name: str) -> bool:
         return False
 
 
-def plan_from(text: str, choice: Choice, facts: HostFacts | None = None, *, find: Find | None = None) -> ForeignPlan:
+def plan_from(
+    text: str,
+    choice: Choice,
+    facts: HostFacts | None = None,
+    *,
+    find: Find | None = None,
+    service: str = "",
+    compose: Compose | None = None,
+) -> ForeignPlan:
     """A recipe as a plan for this machine; options that are given override the recipe.
 
     `find` reads the headers of a model that the catalog does not have. Without a plan, as for a model that is not
     found, `failure` says why. Raises RecipeRefused.
     """
     catalog = load_catalog()
-    recipe = read_recipe(text)
+    recipe = read_recipe(text, service, compose)
     if not recipe.engines:
         recipe = replace(recipe, engines=(choice.engine or _engine_of_variables(recipe, catalog),))
     engine = choice.engine or engine_of(recipe, catalog)
     kind = catalog.engines[engine].engine if engine in catalog.engines else engine
+    recipe = with_options(recipe, kind, catalog)
     pair = pair_of(recipe, kind, catalog)
     asked = replace(
         choice, model=choice.model or (pair.name if isinstance(pair, ModelPair) else pair or None), engine=engine
@@ -89,7 +170,7 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None, *, find
         pair = ModelPair(asked.family, asked.family.targets[0])
     base = _planned(asked, facts)[0] if asked.model and not missing else None
     release = base.engine if base else _release(asked, catalog)
-    translator = Translator(recipe, release, pair, catalog)
+    translator = Translator(recipe, release, pair, catalog, _drafts_of(base) if base else "")
     rows = translator.rows(base.settings.extra_args if base else ())
     drafting = Settings.dflash_drafter.name
     given = {
@@ -107,6 +188,14 @@ def plan_from(text: str, choice: Choice, facts: HostFacts | None = None, *, find
         fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)
     }
     return ForeignPlan(recipe.form, release.name, asked.model or "", rows, counts, asked, plan, failure)
+
+
+def _drafts_of(plan: Plan) -> str:
+    if not plan.speculating:
+        return "the plan decodes without drafts"
+    drafter = plan.pair.drafter
+    own = "the MTP head" if plan.uses_mtp_head else drafter.repo or drafter.bundled or drafter.path
+    return f"the plan drafts with {own}"
 
 
 def _found(asked: Choice, drafter: str, find: Find) -> tuple[Choice, DeployError | None]:

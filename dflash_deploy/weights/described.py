@@ -35,6 +35,7 @@ TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json
 
 _LAYER = re.compile(r"^(?:model\.|language_model\.)*layers\.(\d+)\.")
 _PROJECTOR = "mmproj"
+_PATH = re.compile(r"[/.~]|[A-Za-z]:[/\\]")  # the beginning of a path, also of one of Windows
 
 # Returns a file of a model by its name, or, with a length above 0, that many of its bytes from a place.
 Read = Callable[[str, int, int], bytes]
@@ -52,10 +53,9 @@ class ModelFinder:
         place = Path(name).expanduser()
         if place.is_dir():
             return _in_directory(place.resolve())
-        if not place.exists() and (place.is_absolute() or name.startswith(".")):
-            raise WeightsMissing(
-                f"{place.absolute()} does not exist", hint="name a directory, a GGUF file or OWNER/REPO"
-            )
+        if not place.exists() and (_PATH.match(name) or (name.endswith(".gguf") and name.count("/") < 2)):
+            shown = name if re.match(r"[A-Za-z]:", name) else place.absolute()
+            raise WeightsMissing(f"{shown} does not exist", hint="name a directory, a GGUF file or OWNER/REPO")
         if place.is_file():
             return _gguf(place)
         return self._on_hub(name)

@@ -22,7 +22,7 @@ def test_a_published_command_is_taken_over_and_nothing_of_it_is_run(tmp_path: Pa
     made = run("init", "--dir", str(tmp_path / "d"), "--profile", "h100", "--from", "-", "--json", given=recipe)
     assert made.returncode == 0, made.stderr
     items = {row["name"]: row["fate"] for row in json.loads(made.stdout)["data"]["recipe"]["items"]}
-    assert (items["docker"], items["--api-key"], items["--seed"]) == ("dangerous", "dangerous", "kept")
+    assert (items["docker"], items["--api-key"], items["--seed"]) == ("dangerous", "dangerous", "taken")
     env = (tmp_path / "d" / ".env").read_text(encoding="utf-8")
     assert "EXTRA_ARGS='--seed 3'" in env
     assert "abcdefgh12345678" not in env + made.stdout + made.stderr

@@ -127,11 +127,11 @@ def test_a_recipe_of_an_unknown_model_has_a_plan(hub: Hub, named: str, monkeypat
     assert found.plan is not None, found.failure
     assert (found.plan.pair.target.repo, found.plan.pair.drafter.repo) == ("own/acorn", "own/acorn-DFlash")
     rows = {row.name: (row.fate, row.ours) for row in found.items}
-    assert rows["--model"] == ("mapped", "DFLASH_PAIR=acorn")
+    assert rows["--model"] == ("taken", "DFLASH_PAIR=acorn")
     assert found.plan.settings.max_model_len == 2000
     assert found.plan.settings.draft_tokens == (5 if named else 7)
     # one that does not fit is replaced by the one that the Hub has for this model
-    fates = {"own/acorn-DFlash": "mapped", "own/a-DFlash-of-another-size": "superseded"}
+    fates = {"own/acorn-DFlash": "taken", "own/a-DFlash-of-another-size": "changed"}
     assert not named or rows["--speculative-config.model"][0] == fates[named]
 
 
@@ -139,4 +139,4 @@ def test_a_recipe_of_a_missing_model_keeps_its_table(hub: Hub, monkeypatch: pyte
     monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     found = plan_from("vllm serve own/none --max-model-len 2k", Choice(profile="h100"), find=with_models)
     assert isinstance(found.failure, RepositoryMissing)
-    assert [row.fate for row in found.items] == ["unknown", "mapped"]
+    assert [row.fate for row in found.items] == ["not-taken", "taken"]

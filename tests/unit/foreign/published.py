@@ -13,7 +13,7 @@ import yaml
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.foreign.items import ForeignRecipe, ItemKind, RecipeItem
-from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, pair_of
+from dflash_deploy.foreign.mapping import Translated, Translator, engine_of, pair_of, with_options
 
 FILE = Path(__file__).with_name("recipes.yaml")
 KINDS: dict[str, ItemKind] = {"$": "variable", "%": "container", "-": "argument"}
@@ -47,6 +47,7 @@ class Published:
         catalog, recipe = load_catalog(), self.recipe
         engine = engine_of(recipe, catalog)
         kind = catalog.engines[engine].engine if engine in catalog.engines else engine
+        recipe = with_options(recipe, kind, catalog)
         release = min(
             (one for one in catalog.engines.values() if one.engine == kind),
             key=lambda one: (one.name not in catalog.options, one.cpu),

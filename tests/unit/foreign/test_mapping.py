@@ -1,5 +1,6 @@
 """Each item of a recipe ends in one way, with a reason, and a plan with what was taken over."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -33,77 +34,77 @@ def row(text: str, name: str, profile: str = "h100") -> Translated:
 @pytest.mark.parametrize(
     ("text", "name", "fate", "ours"),
     [
-        (VLLM + "--max-model-len 32k", "--max-model-len", "mapped", "MAX_MODEL_LEN=32000"),
-        (VLLM + "--max-model-len 32K", "--max-model-len", "mapped", "MAX_MODEL_LEN=32768"),
-        (VLLM + "--max-model-len many", "--max-model-len", "unknown", "MAX_MODEL_LEN"),
-        (VLLM + "-tp 2", "-tp", "mapped", "TENSOR_PARALLEL_SIZE=2"),
-        (VLLM + "-dp 2", "-dp", "mapped", "DATA_PARALLEL_SIZE=2"),
-        (VLLM + "--distributed-executor-backend ray", "--distributed-executor-backend", "superseded", ""),
-        (VLLM + "--no-enable-prefix-caching", "--no-enable-prefix-caching", "mapped", "ENABLE_PREFIX_CACHING=off"),
-        (VLLM + "--attention-backend flash_attn", "--attention-backend", "mapped", "ATTENTION_BACKEND=FLASH_ATTN"),
-        (VLLM + "--swap-space 4", "--swap-space", "renamed", ""),
-        (VLLM + "--num-speculative-tokens 5", "--num-speculative-tokens", "renamed", "DFLASH_NUM_SPEC_TOKENS=5"),
-        (VLLM + "--task generate", "--task", "renamed", "EXTRA_ARGS=--runner generate"),
-        ("VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM, "VLLM_ATTENTION_BACKEND", "renamed", "ATTENTION_BACKEND=FLASHINFER"),
-        ("VLLM_FP8_ENABLED=1 " + VLLM, "VLLM_FP8_ENABLED", "unknown", ""),
-        ("VLLM_LOGGING_LEVEL=INFO " + VLLM, "VLLM_LOGGING_LEVEL", "kept", "VLLM_LOGGING_LEVEL=INFO"),
-        (VLLM + "--enable-foo", "--enable-foo", "unknown", ""),
-        (VLLM + "--seed 3", "--seed", "kept", "EXTRA_ARGS=--seed 3"),
-        (VLLM + "--seed $X", "--seed", "unknown", ""),
-        (VLLM + "--limit-mm-per-prompt.image 0", "--limit-mm-per-prompt.image", "mapped", "EXTRA_ARGS=--language-model-only"),
-        (VLLM + "--revision main", "--revision", "superseded", ""),
-        (VLLM + "--quantization fp8", "--quantization", "superseded", "QUANTIZATION"),
-        ("vllm serve Qwen/Qwen3.5-27B -q fp8", "-q", "mapped", "QUANTIZATION=fp8"),
-        (VLLM + "--enable-auto-tool-choice", "--enable-auto-tool-choice", "superseded", "TOOL_CALL_PARSER"),
+        (VLLM + "--max-model-len 32k", "--max-model-len", "taken", "MAX_MODEL_LEN=32000"),
+        (VLLM + "--max-model-len 32K", "--max-model-len", "taken", "MAX_MODEL_LEN=32768"),
+        (VLLM + "--max-model-len many", "--max-model-len", "not-taken", "MAX_MODEL_LEN"),
+        (VLLM + "-tp 2", "-tp", "taken", "TENSOR_PARALLEL_SIZE=2"),
+        (VLLM + "-dp 2", "-dp", "taken", "DATA_PARALLEL_SIZE=2"),
+        (VLLM + "--distributed-executor-backend ray", "--distributed-executor-backend", "changed", ""),
+        (VLLM + "--no-enable-prefix-caching", "--no-enable-prefix-caching", "taken", "ENABLE_PREFIX_CACHING=off"),
+        (VLLM + "--attention-backend flash_attn", "--attention-backend", "taken", "ATTENTION_BACKEND=FLASH_ATTN"),
+        (VLLM + "--swap-space 4", "--swap-space", "not-taken", ""),
+        (VLLM + "--num-speculative-tokens 5", "--num-speculative-tokens", "changed", "DFLASH_NUM_SPEC_TOKENS=5"),
+        (VLLM + "--task generate", "--task", "changed", "EXTRA_ARGS=--runner generate"),
+        ("VLLM_ATTENTION_BACKEND=FLASHINFER " + VLLM, "VLLM_ATTENTION_BACKEND", "changed", "ATTENTION_BACKEND=FLASHINFER"),
+        ("VLLM_FP8_ENABLED=1 " + VLLM, "VLLM_FP8_ENABLED", "not-taken", ""),
+        ("VLLM_LOGGING_LEVEL=INFO " + VLLM, "VLLM_LOGGING_LEVEL", "taken", "VLLM_LOGGING_LEVEL=INFO"),
+        (VLLM + "--enable-foo", "--enable-foo", "not-taken", ""),
+        (VLLM + "--seed 3", "--seed", "taken", "EXTRA_ARGS=--seed 3"),
+        (VLLM + "--seed $X", "--seed", "not-taken", ""),
+        (VLLM + "--limit-mm-per-prompt.image 0", "--limit-mm-per-prompt.image", "taken", "EXTRA_ARGS=--language-model-only"),
+        (VLLM + "--revision main", "--revision", "changed", ""),
+        (VLLM + "--quantization fp8", "--quantization", "changed", "QUANTIZATION"),
+        ("vllm serve Qwen/Qwen3.5-27B -q fp8", "-q", "taken", "QUANTIZATION=fp8"),
+        (VLLM + "--enable-auto-tool-choice", "--enable-auto-tool-choice", "changed", "TOOL_CALL_PARSER"),
         (VLLM + "--trust-remote-code", "--trust-remote-code", "dangerous", "TRUST_REMOTE_CODE=off"),
         (VLLM + "--host 0.0.0.0", "--host", "dangerous", "DFLASH_BIND=127.0.0.1"),
         (VLLM + "--host 192.168.1.5", "--host", "dangerous", ""),
         (VLLM + "--api-key abcdefgh12345678", "--api-key", "dangerous", ""),
         ("HF_TOKEN=abcdefgh12345678 " + VLLM, "HF_TOKEN", "dangerous", ""),
-        ("HF_TOKEN=$HF_TOKEN " + VLLM, "HF_TOKEN", "not-ours", ""),
+        ("HF_TOKEN=$HF_TOKEN " + VLLM, "HF_TOKEN", "not-taken", ""),
         (DOCKER.format("--privileged"), "--privileged", "dangerous", ""),
         (DOCKER.format("--network=host"), "--network", "dangerous", "DFLASH_BIND"),
-        (DOCKER.format("--network llm"), "--network", "not-ours", "DFLASH_BIND"),
+        (DOCKER.format("--network llm"), "--network", "not-taken", "DFLASH_BIND"),
         (DOCKER.format("-v /var/run/docker.sock:/s"), "--volume", "dangerous", ""),
-        (DOCKER.format("-v $HOME/.cache:/root/.cache"), "--volume", "not-ours", ""),
-        (DOCKER.format("-p 9000:8000"), "--publish", "mapped", "DFLASH_PORT=9000"),
+        (DOCKER.format("-v $HOME/.cache:/root/.cache"), "--volume", "not-taken", ""),
+        (DOCKER.format("-p 9000:8000"), "--publish", "changed", "DFLASH_PORT=9000"),
         (DOCKER.format("-p 0.0.0.0:9000:8000"), "--publish", "dangerous", "DFLASH_PORT=9000"),
         (DOCKER.format("-p 10.0.0.1:9000:8000"), "--publish", "dangerous", "DFLASH_PORT=9000"),
-        (DOCKER.format("-p 127.0.0.2:9000:8000"), "--publish", "mapped", "DFLASH_PORT=9000 DFLASH_BIND=127.0.0.2"),
-        (DOCKER.format("--shm-size 8g"), "--shm-size", "mapped", "DFLASH_SHM_SIZE=8g"),
-        (DOCKER.format("--name x"), "--name", "not-ours", ""),
-        (DOCKER.format(""), "--image", "mapped", "DFLASH_BASE_IMAGE"),
+        (DOCKER.format("-p 127.0.0.2:9000:8000"), "--publish", "taken", "DFLASH_PORT=9000 DFLASH_BIND=127.0.0.2"),
+        (DOCKER.format("--shm-size 8g"), "--shm-size", "taken", "DFLASH_SHM_SIZE=8g"),
+        (DOCKER.format("--name x"), "--name", "not-taken", ""),
+        (DOCKER.format(""), "--image", "taken", "DFLASH_BASE_IMAGE"),
         ("docker rm -f $(docker ps -aq)\n" + VLLM, "docker", "dangerous", ""),
-        ("curl https://x/y | sh\n" + VLLM, "curl", "not-ours", ""),
-        (SGLANG + "--speculative-num-draft-tokens 16", "--speculative-num-draft-tokens", "mapped", "DFLASH_NUM_SPEC_TOKENS=15"),
-        (SGLANG + "--mamba-scheduler-strategy extra_buffer", "--mamba-scheduler-strategy", "renamed",
+        ("curl https://x/y | sh\n" + VLLM, "curl", "not-taken", ""),
+        (SGLANG + "--speculative-num-draft-tokens 16", "--speculative-num-draft-tokens", "taken", "DFLASH_NUM_SPEC_TOKENS=15"),
+        (SGLANG + "--mamba-scheduler-strategy extra_buffer", "--mamba-scheduler-strategy", "changed",
          "EXTRA_ARGS=--mamba-radix-cache-strategy extra_buffer"),
-        (SGLANG + "--disable-radix-cache", "--disable-radix-cache", "mapped", "ENABLE_PREFIX_CACHING=off"),
-        (LLAMA + "-c 8192 -np 2", "-c", "mapped", "MAX_MODEL_LEN=4096"),
-        (LLAMA + "-md d.gguf -cd 256 -c 8192", "-c", "mapped", "MAX_MODEL_LEN=4096"),
-        (LLAMA + "--no-mmproj", "--no-mmproj", "mapped", "MMPROJ_FILE="),
-        (LLAMA + "-hff Qwen3.5-27B-Q4_K_M.gguf", "-hff", "mapped", "MODEL_FILE"),
-        (LLAMA + "-hff Qwen3.5-27B-Q8_0.gguf", "-hff", "superseded", "MODEL_FILE"),
-        (LLAMA + "--no-mmap", "--no-mmap", "renamed", "EXTRA_ARGS=--load-mode none"),
-        (LLAMA + "-ngl 99", "-ngl", "superseded", ""),
-        ("LLAMA_ARG_CTX_SIZE=4096 " + LLAMA, "LLAMA_ARG_CTX_SIZE", "mapped", "MAX_MODEL_LEN=4096"),
-        (LLAMA + """--chat-template-kwargs '{"a": 1}'""", "--chat-template-kwargs", "kept",
+        (SGLANG + "--disable-radix-cache", "--disable-radix-cache", "taken", "ENABLE_PREFIX_CACHING=off"),
+        (LLAMA + "-c 8192 -np 2", "-c", "taken", "MAX_MODEL_LEN=4096"),
+        (LLAMA + "-md d.gguf -cd 256 -c 8192", "-c", "taken", "MAX_MODEL_LEN=4096"),
+        (LLAMA + "--no-mmproj", "--no-mmproj", "taken", "MMPROJ_FILE="),
+        (LLAMA + "-hff Qwen3.5-27B-Q4_K_M.gguf", "-hff", "taken", "MODEL_FILE"),
+        (LLAMA + "-hff Qwen3.5-27B-Q8_0.gguf", "-hff", "changed", "MODEL_FILE"),
+        (LLAMA + "--no-mmap", "--no-mmap", "changed", "EXTRA_ARGS=--load-mode none"),
+        (LLAMA + "-ngl 99", "-ngl", "changed", ""),
+        ("LLAMA_ARG_CTX_SIZE=4096 " + LLAMA, "LLAMA_ARG_CTX_SIZE", "taken", "MAX_MODEL_LEN=4096"),
+        (LLAMA + """--chat-template-kwargs '{"a": 1}'""", "--chat-template-kwargs", "taken",
          """EXTRA_ARGS=--chat-template-kwargs '{"a": 1}'"""),
-        (LLAMA + """--chat-template-kwargs '{"a": 1, "enable_thinking": true}'""", "--chat-template-kwargs.a", "not-ours",
+        (LLAMA + """--chat-template-kwargs '{"a": 1, "enable_thinking": true}'""", "--chat-template-kwargs.a", "not-taken",
          "EXTRA_ARGS"),
-        (VLLM + """--hf-overrides '{"rope_parameters": {"factor": 2}}'""", "--hf-overrides.rope_parameters.factor", "kept",
+        (VLLM + """--hf-overrides '{"rope_parameters": {"factor": 2}}'""", "--hf-overrides.rope_parameters.factor", "taken",
          "EXTRA_ARGS=--hf-overrides.rope_parameters.factor 2"),
-        (VLLM + """--compilation-config '{"splitting_ops": ["a b"]}'""", "--compilation-config.splitting_ops", "kept",
+        (VLLM + """--compilation-config '{"splitting_ops": ["a b"]}'""", "--compilation-config.splitting_ops", "taken",
          """EXTRA_ARGS=--compilation-config.splitting_ops '["a b"]'"""),
-        (SGLANG + """--json-model-override-args '{"a": "b"}'""", "--json-model-override-args", "kept",
+        (SGLANG + """--json-model-override-args '{"a": "b"}'""", "--json-model-override-args", "taken",
          """EXTRA_ARGS=--json-model-override-args '{"a": "b"}'"""),
-        (VLLM + """--hf-overrides '{"a": "\\\\d"}'""", "--hf-overrides.a", "not-ours", "EXTRA_ARGS"),
+        (VLLM + """--hf-overrides '{"a": "\\\\d"}'""", "--hf-overrides.a", "not-taken", "EXTRA_ARGS"),
     ],
 )  # fmt: skip
 def test_an_item_ends_in_one_way(text: str, name: str, fate: str, ours: str) -> None:
     found = row(text, name, "rtx-3090" if text.startswith("llama") or "LLAMA" in text else "h100")
     assert (found.fate, found.ours) == (fate, ours)
-    assert found.why or found.fate == "mapped"
+    assert found.why or found.fate == "taken"
 
 
 def test_what_a_recipe_leaves_out_is_left_out() -> None:
@@ -129,7 +130,7 @@ def test_a_secret_is_neither_shown_nor_taken_over() -> None:
 def test_another_method_of_drafting_leaves_its_numbers_behind() -> None:
     config = """--speculative-config '{"method": "eagle3", "model": "o/E", "num_speculative_tokens": 3}'"""
     found = taken(VLLM + config)
-    assert {one.fate for one in found.items if "speculative" in one.name} == {"superseded"}
+    assert {one.fate for one in found.items if "speculative" in one.name} == {"not-taken"}
     assert found.plan is not None
     assert found.plan.settings.dflash_num_spec_tokens == 15
     head = taken(VLLM + """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'""")
@@ -161,7 +162,7 @@ def test_a_recipe_without_a_known_model_has_its_table_and_no_plan() -> None:
     found = taken("vllm serve other/model --max-model-len 4096")
     assert found.plan is None
     assert "`other/model` is not a known model" in str(found.failure)
-    assert [one.fate for one in found.items] == ["unknown", "mapped"]
+    assert [one.fate for one in found.items] == ["not-taken", "taken"]
     assert "does not say which model" in str(taken("MAX_MODEL_LEN=4096").failure)
     drafter = row("vllm serve z-lab/Qwen3.5-27B-DFlash", "--model")
     assert "is a drafter" in drafter.why
@@ -193,8 +194,8 @@ PUBLISHED = published()
 @pytest.mark.parametrize("one", PUBLISHED, ids=str)
 def test_of_a_published_recipe_nothing_is_lost(one: Published) -> None:
     rows = one.translated()
-    assert [(row.kind, row.name) for row in rows] == [(item.kind, item.name) for item in one.recipe.items]
-    assert all(row.why or row.fate == "mapped" for row in rows)
+    assert Counter((row.kind, row.name) for row in rows) == Counter((item.kind, item.name) for item in one.recipe.items)
+    assert all(row.why or row.fate == "taken" for row in rows)
     assert counted(rows) == dict(one.fates)
 
 
@@ -210,7 +211,7 @@ def test_the_page_has_the_scores(half: int) -> None:
     recipes = [one for one in PUBLISHED if one.half == half]
     found = dict(totals(recipes))
     repositories = {one.source.partition("@")[0] for one in recipes}
-    order = ("mapped", "renamed", "superseded", "kept", "unknown", "dangerous", "not-ours")
+    order = ("taken", "changed", "not-taken", "dangerous")
     cells = [half, len(recipes), len(repositories), sum(found.values()), *(found.get(fate, 0) for fate in order), 0]
     page = (ROOT / "docs/reference/recipes.md").read_text(encoding="utf-8")
     assert f"| {' | '.join(map(str, cells))} |" in page

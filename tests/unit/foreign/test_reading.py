@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dflash_deploy.foreign.documents import MOST_CHARACTERS, read_recipe
-from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused
+from dflash_deploy.foreign.forms import MOST_CHARACTERS, read_recipe
+from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, SeveralEngines
 
 WANTED = {"--model": "o/M", "--max-model-len": "4096", "--served-model-name": "a b"}
 
@@ -24,8 +24,7 @@ FORMS = {
     "an array": 'ARGS=(--max-model-len 4096 # long\n  --served-model-name a b)\nexec vllm serve o/M "${ARGS[@]}"',
     "an array that grows": 'A=(vllm serve)\nA+=(o/M --max-model-len 4096)\n"${A[@]}" --served-model-name a b',
     "words of a variable": "F='--max-model-len 4096'\nvllm serve o/M $F --served-model-name a b",
-    "a branch": 'F=()\nif [ "$X" = y ]; then F=(--max-model-len 4096); fi\nvllm serve o/M "${F[@]}" --served-model-name a b',
-    "case": 'case "$1" in a|b) N=4096 ;; *) exit 1 ;; esac\nvllm serve o/M --max-model-len $N --served-model-name a b',
+    "logic that decides nothing": 'if [ ! -d x ]; then mkdir x; fi\nvllm serve o/M --max-model-len 4096 --served-model-name a b "$@"',
     "prefixes": "$ sudo nohup env A=1 vllm serve o/M --max-model-len 4096 --served-model-name a b > log 2>&1 &",
     "the old module": "python3.11 -m vllm.entrypoints.openai.api_server --model o/M --max-model-len 4096 --served-model-name a b",
     "docker run": "docker run --rm -it --gpus all -p 80:8000 vllm/vllm-openai:v1 --model o/M --max-model-len 4096 --served-model-name a b",
@@ -106,16 +105,18 @@ def test_a_variable_of_this_process_is_not_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_not_taken_is_listed() -> None:
-    script = 'if x; then F="--a"; else F="--b"; fi\necho hi\necho ho\nvllm serve o/M $F\nvllm serve o/N\n'
+    script = "echo hi\necho ho\nvllm serve o/M $F\nvllm serve o/N\n"
     found = items(script)
-    assert found["another branch"].value == "F=--b"
     assert found["another engine"].value == "vllm serve o/N"
     assert found["echo"].value == "echo hi (and 1 more)"
     compose = "services:\n  db: {image: redis}\n  a: {image: vllm/vllm-openai, command: o/M}\n  b: {image: vllm/vllm-openai, command: o/N}\n"
-    found = items(f"{compose}---\n{compose}")
-    assert (found["--service"].value, found["--model"].value) == ("db", "o/M")
-    named = [one.value for one in read_recipe(f"{compose}---\n{compose}").items if one.name == "another engine"]
-    assert named == ["vllm/vllm-openai", "b"]
+    with pytest.raises(SeveralEngines) as several:
+        read_recipe(compose)
+    assert several.value.names == ("a", "b")
+    chosen = {item.name: item for item in read_recipe(compose, "b").items}
+    assert (chosen["--service"].value, chosen["--model"].value) == ("db", "o/N")
+    with pytest.raises(RecipeRefused, match="no service `db` with an engine"):
+        read_recipe(compose, "db")
     elsewhere = items("docker run -v /a:/b vllm/vllm-openai:v1 bash /start.sh")
     assert elsewhere["another file"].value == "bash /start.sh"
     assert elsewhere["--volume"].value == "/a:/b"
@@ -134,7 +135,7 @@ def test_a_file_of_variables() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("vllm serve o/M 'a", "' is opened and never closed"),
+        ("vllm serve o/M 'a", "line 1: a quote or bracket is opened"),
         ("vllm serve $(a", "is opened and never closed"),
         ("vllm serve o/M\0", "NUL"),
         ("echo hello", "starts no engine"),

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.foreign.documents import read_recipe
+from dflash_deploy.foreign.forms import read_recipe
 from dflash_deploy.foreign.items import RecipeRefused
 from dflash_deploy.foreign.mapping import MOST_ITEMS, Translated, Translator
 

@@ -125,8 +125,8 @@ def test_a_recipe_with_a_drafter_that_is_missing_is_planned_without_drafts(targe
     assert found.plan is not None, found.failure
     assert (found.plan.speculating, found.plan.settings.max_model_len) == (False, 2000)
     rows = {row.name: (row.fate, row.ours) for row in found.items}
-    assert rows["--model"] == ("mapped", "DFLASH_PAIR=acorn")
-    assert rows["--speculative-config.model"] == ("superseded", "DFLASH_DRAFTER=off")
+    assert rows["--model"] == ("taken", "DFLASH_PAIR=acorn")
+    assert rows["--speculative-config.model"] == ("changed", "DFLASH_DRAFTER=off")
 
 
 def test_a_misspelt_name_is_not_looked_for_on_the_hub() -> None:

@@ -14,7 +14,7 @@ from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import UnknownPair
-from dflash_deploy.foreign.documents import read_recipe
+from dflash_deploy.foreign.forms import read_recipe
 from dflash_deploy.foreign.items import RecipeRefused
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.operations.foreign import ForeignPlan, plan_from
@@ -156,7 +156,7 @@ NO_ENGINE = ("S1-llama-speculative-simple", "S2-sglang-window", "S3-hub-docker-m
 def test_taken_over_a_seed_changes_only_what_it_says(seed: Seed) -> None:
     edited = seed.wishes.get("edited", {})
     found = plan_from(seed.text, Choice(profile=seed.profile, edited=edited), seed.facts)
-    assert all(row.why or row.fate == "mapped" for row in found.items)
+    assert all(row.why or row.fate == "taken" for row in found.items)
     if seed.id in REFUSED:
         assert REFUSED[seed.id] in str(found.failure)
         return
@@ -189,7 +189,7 @@ def test_the_files_of_the_first_seed_are_taken_over() -> None:
     found = taken_on_spark(COMPOSE_OF_S0.read_text(encoding="utf-8"))
     fates = {row.name: row.fate for row in found.items}
     assert fates["--network"] == "dangerous"
-    assert (fates["VLLM_API_KEY"], fates["HF_TOKEN"], fates["MODEL_PATH"]) == ("not-ours", "not-ours", "mapped")
+    assert (fates["VLLM_API_KEY"], fates["HF_TOKEN"], fates["MODEL_PATH"]) == ("not-taken", "not-taken", "taken")
     assert found.engine == "aeon-vllm-dflash"
 
 
@@ -228,7 +228,7 @@ sed -i "s|\\$(openssl rand -hex 32)|$(openssl rand -hex 32)|" .env.dflash
 def test_the_env_of_the_first_seed_is_taken_over_and_what_hangs_the_box_is_refused(text: str) -> None:
     found = taken_on_spark(text)
     fates = {row.name: row.fate for row in found.items}
-    assert (fates["HF_TOKEN"], fates["VLLM_API_KEY"]) == ("dangerous", "not-ours")
+    assert (fates["HF_TOKEN"], fates["VLLM_API_KEY"]) == ("dangerous", "not-taken")
     assert "hf_your" not in repr(found.items)
     assert [row.line for row in found.items if row.name == "MAX_NUM_SEQS"] == [12 - (text is not ENV_OF_S0)]
 

@@ -1,0 +1,337 @@
+"""The forms in which people publish how they start an engine: how each is recognised, and the reader that owns it."""
+
+from __future__ import annotations
+
+import configparser
+import html
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import resources
+from itertools import islice
+from textwrap import dedent
+from typing import Annotated
+
+from pydantic import Field
+
+from dflash_deploy.catalog.read import Entry, read_packaged
+from dflash_deploy.foreign.command import (
+    SECOND,
+    arguments_of,
+    contained,
+    recipe_of_script,
+    variables_of,
+    written_variables,
+)
+from dflash_deploy.foreign.documents import Compose, recipes_of_yaml
+from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, SeveralEngines, ShellWord
+from dflash_deploy.foreign.rules import container_rules, engine_rules
+from dflash_deploy.foreign.shell import Script
+from dflash_deploy.intake.parse import Invalid, parse_json
+
+MOST_CHARACTERS = 2**20  # characters of a recipe
+_HINT = "paste the command that starts the engine, such as `vllm serve MODEL …`; `--help` has the forms that are read"
+_FENCE = re.compile(r"^[ \t>]*(```+|~~~+)", re.M)
+_PRE = re.compile(r"<pre\b[^<>]*>", re.I)
+_START = re.compile(
+    r"^[ \t]*(?:\S+@\S+[$#] |[$>] |- `?|`)?((?:[A-Z_]+=\S+ )*(?:sudo |exec )?"
+    r"(?:docker|podman|vllm serve|python3? -m (?:vllm|sglang)|sglang serve|(?:\S*/)?llama-server)\b.*)$", re.M
+)  # fmt: skip
+_POOLING = re.compile(r"(?i)^--(is-)?embeddings?$|^--rerank(ing)?$|^--(runner|task|convert)$")
+_POOLS = re.compile(r"(?i)^(pooling|embed\w*|score|classify|reward|)$")
+
+Reader = Callable[[str, Compose | None], Sequence[ForeignRecipe]]
+
+
+class Form(Entry):
+    """A form of forms.yaml."""
+
+    name: str
+    recognised: Annotated[re.Pattern[str], Field(description="expression that its texts match")]
+    reader: Annotated[str, Field(description="its reader; empty if it is not read")] = ""
+    instead: Annotated[str, Field(description="what to do if it is not read, or has no engine")] = ""
+
+
+class Forms(Entry):
+    """The file."""
+
+    forms: list[Form]
+
+
+def read_recipe(text: str, service: str = "", compose: Compose | None = None) -> ForeignRecipe:
+    """What a text starts, in any of the known forms; of several engines the one that is named `service`.
+
+    Raises RecipeRefused if it is too large or starts no engine, SeveralEngines if no service is named, and HasLogic.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise RecipeRefused(
+            f"the recipe is too large: {len(text)} characters (limit: {MOST_CHARACTERS})",
+            hint="check that it is the right file",
+        )
+    if "\0" in text:
+        raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
+    return _chosen(_read(text.removeprefix("\ufeff").replace("\r\n", "\n"), compose), service)
+
+
+def _read(text: str, compose: Compose | None, *, within: bool = False) -> Sequence[ForeignRecipe]:
+    """The engines of a text. A text `within` a page may be unknown to all readers."""
+    for form in forms():
+        if form.recognised.search(text):
+            found = _READERS[form.reader](text, compose) if form.reader else ()
+            if found:
+                return found
+            if form.instead and not within:
+                raise RecipeRefused(f"this is {form.name}, which is not read", hint=form.instead)
+    if within:
+        return ()
+    raise RecipeRefused("the recipe starts no engine: vLLM, SGLang or llama-server", hint=_HINT)
+
+
+def _chosen(found: Sequence[ForeignRecipe], service: str) -> ForeignRecipe:
+    """The engine that is named, else the only one that generates text."""
+    if service:
+        named = next((one for one in found if one.name == service), None)
+        if named is None:
+            names = ", ".join(one.name for one in found if one.name) or "none with a name"
+            raise RecipeRefused(f"the recipe has no service `{service}` with an engine", hint=f"its engines: {names}")
+        return named
+    generating = [one for one in found if not _pools(one)] or list(found)
+    if len(generating) > 1:
+        raise SeveralEngines([one.name for one in generating])
+    chosen = generating[0]
+    return chosen.beside(*(RecipeItem("command", SECOND, one.name, 0) for one in found if one is not chosen))
+
+
+def _pools(recipe: ForeignRecipe) -> bool:
+    """Whether it serves embeddings or scores, and no text."""
+    return any(_POOLING.match(item.name) and _POOLS.match(item.value) for item in recipe.items)
+
+
+def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """A command or script; else the variables of an `.env`, or those that a script writes to one."""
+    found = variables_of(text) or recipe_of_script(text) or written_variables(text) or _in_prose(text)
+    return (found,) if found else _of_blocks(_here_documents(text), compose)
+
+
+def _here_documents(text: str) -> list[tuple[int, str]]:
+    """The files that a script writes with `cat > FILE << EOF`, with the lines that they begin at."""
+    found, lines = list[tuple[int, str]](), text.split("\n")
+    for number, line in enumerate(lines):
+        if mark := re.search(r"<<-?[ \t]*['\"]?(\w+)", line):
+            end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == mark[1]), number)
+            found.append((number + 1, "\n".join(lines[number + 1 : end])))
+    return found[:100]
+
+
+def _in_prose(text: str) -> ForeignRecipe | None:
+    """The first command that begins a line of a text."""
+    for begin in _START.finditer(text):
+        lines, at = [begin[1].rstrip("`")], text[begin.end() + 1 :].split("\n")
+        while at and re.search(r"[\\^`]\s*$", begin[1] if len(lines) == 1 else lines[-1]):
+            lines.append(at.pop(0))
+        if found := recipe_of_script("\n".join(lines), line=text.count("\n", 0, begin.start()) + 1):
+            return found
+    return None
+
+
+def _fences(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """The code of Markdown: each fence by its own form. Commands for the same model are one engine, its first."""
+    blocks, began, mark = list[tuple[int, str]](), 0, ""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        found = _FENCE.match(line)
+        if found and not mark:
+            began, mark = number + 1, found[1]
+        elif found and found[1].startswith(mark):
+            inner = "\n".join(lines[began:number])
+            quoted = re.sub(r"^[ \t]*>[ \t]?", "", inner, flags=re.M) if ">" in line else inner
+            blocks.append((began, dedent(quoted)))
+            mark = ""
+    return _of_blocks(blocks, compose) or _script(text, compose)
+
+
+def _page(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """The code of a page: what is in `<pre>`."""
+    blocks = ((text.count("\n", 0, one.end()), text[one.end() :].partition("</pre>")[0]) for one in _PRE.finditer(text))
+    return _of_blocks(
+        [(line, html.unescape(re.sub(r"<[^<>]+>", "", block))) for line, block in islice(blocks, 500)], compose
+    )
+
+
+def _of_blocks(blocks: Sequence[tuple[int, str]], compose: Compose | None) -> Sequence[ForeignRecipe]:
+    found: dict[str, ForeignRecipe] = {}
+    problems: list[RecipeRefused] = []
+    for line, block in blocks:
+        try:
+            read = _read(block, compose, within=True)
+        except RecipeRefused as problem:
+            problems.append(problem)
+            continue
+        for one in read if all(one.engines for one in read) else ():
+            moved = replace(one, items=tuple(replace(i, line=i.line + line if i.line else 0) for i in one.items))
+            name = _model_of(one) or f"line {line + 1}"
+            found.setdefault(name, replace(moved, name=name, form=f"{one.form} of a page"))
+    if not found and problems:
+        raise problems[0]
+    return tuple(found.values())
+
+
+def _model_of(recipe: ForeignRecipe) -> str:
+    """The last part of the name of its model; empty if it names none."""
+    rules = engine_rules()[recipe.engines[0]].arguments
+    named = (item.value for item in recipe.items if item.name in rules and rules[item.name].role == "model")
+    return next(named, "").rstrip("/").rpartition("/")[2]
+
+
+def _unit(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """A unit of systemd, or a quadlet of Podman."""
+    lines = re.sub(r"\\\n\s*", " ", text).splitlines()
+    keys = [
+        (n, key.strip(), value.strip()) for n, line in enumerate(lines, 1) for key, _, value in [line.partition("=")]
+    ]
+    script, variables, options = Script(), list[RecipeItem](), list[RecipeItem]()
+    image, command, start = "", "", 1
+    for line, key, value in keys:
+        if key == "Environment":
+            for name, _, given in (word.partition("=") for word in _split(value)):
+                script.variables[name] = (ShellWord(given, line),)
+                variables.append(RecipeItem("variable", name, given, line))
+        elif key in ("ExecStart", "Exec"):
+            command, start = (
+                re.sub(r"%h|\$\{?HOME\}?", "~", value.lstrip("-@:+!") if key == "ExecStart" else value),
+                line,
+            )
+        elif key == "Image":
+            image = value
+            options.append(RecipeItem("container", "--image", image, line))
+        elif key in container_rules().unit:
+            options.append(RecipeItem("container", container_rules().unit[key], value, line))
+    if image:
+        words = [word for one in script.commands(command, start) for word in one.words]
+        found = contained(image, words, options, script, 0, "quadlet")
+    else:
+        found = recipe_of_script(command, script, start)
+        found = found and found.beside(*options, form="unit of systemd")
+    return (found.beside(*variables),) if found else ()
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _dockerfile(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """The last stage of a Dockerfile: its base image, variables, ENTRYPOINT and CMD."""
+    joined = re.sub(r"\\\n(?:[ \t]*#[^\n]*\n)*", " ", text)
+    steps = [(one[1].upper(), one[2].strip()) for one in re.finditer(r"^[ \t]*([A-Za-z]+)[ \t]+(.+)$", joined, re.M)]
+    last = max((n for n, (step, _) in enumerate(steps) if step == "FROM"), default=0)
+    script, items, words = Script(), list[RecipeItem](), dict[str, list[ShellWord]]()
+    for number, (step, value) in enumerate(steps):
+        if step in ("ARG", "ENV"):
+            pairs = [word.partition("=") for word in _split(value)] if "=" in value else [value.partition(" ")]
+            for name, _, given in pairs:
+                script.variables[name] = (script.text(given),)
+                items += [RecipeItem("variable", name, script.text(given).text, 0)] if step == "ENV" else []
+        elif step in ("ENTRYPOINT", "CMD") and number > last:
+            words[step] = _exec_form(value, script, text.count("\n", 0, max(text.find(step), 0)) + 1)
+    image = script.text(re.sub(r"^--platform=\S+\s+|\s+[Aa][Ss]\s.*", "", steps[last][1])).text
+    command = [*words.get("ENTRYPOINT", []), *words.get("CMD", [])]
+    found = contained(image, command, [RecipeItem("container", "--image", image, 0)], script, 0, "Dockerfile")
+    return (found.beside(*items),) if found and command else ()
+
+
+def _exec_form(value: str, script: Script, line: int) -> list[ShellWord]:
+    """The words of CMD: a list in JSON, or a line of shell."""
+    try:
+        given = parse_json(value)
+    except Invalid:
+        given = None
+    if isinstance(given, list):
+        return [ShellWord(str(word), line) for word in given]
+    return [ShellWord("sh", line), ShellWord("-c", line), ShellWord(value, line)]
+
+
+def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
+    """The presets of llama-server's router: a section for each model, `[*]` for all."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True, delimiters=("=",))
+    # the parser's own way to keep capitals
+    setattr(parser, "optionxform", str)  # noqa: B010 - an attribute that mypy takes for a method
+    try:
+        parser.read_string(f"[*]\n{text}" if not text.lstrip().startswith("[") else text)
+    except configparser.Error:
+        return ()
+    shared = dict(parser["*"]) if "*" in parser else {}
+    found = []
+    for name in (one for one in parser.sections() if one != "*"):
+        keys = {
+            key: value for key, value in {**shared, **parser[name]}.items() if key not in ("version", "load-on-startup")
+        }
+        variables = [
+            RecipeItem("variable", key, keys.pop(key) or "", 0) for key in list(keys) if key.startswith("LLAMA_")
+        ]
+        words = [ShellWord(word, _line_of(text, key)) for key, value in keys.items() for word in _preset(key, value)]
+        named = (
+            [] if {"alias", "a"} & set(keys) else [RecipeItem("argument", "--alias", name, _line_of(text, f"[{name}]"))]
+        )
+        items = (*named, *variables, *arguments_of(words, ["llamacpp"]))
+        found.append(ForeignRecipe("presets of llama-server", ("llamacpp", "llamacpp-buun"), items=items, name=name))
+    return [one for one in found if any(item.name.lstrip("-") in _OF_PRESETS for item in one.items)]
+
+
+_OF_PRESETS = frozenset(
+    {"m", "model", "hf", "hfr", "hf-repo", "mu", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
+)
+
+
+def _preset(key: str, value: str | None) -> Iterator[str]:
+    # llama.cpp b11434 common/preset.cpp: short names have one dash, and a switch is true or false
+    flag = f"-{key}" if len(key) < 4 else f"--{key}"
+    if value in (None, "", "true", "1") and key not in ("c", "np", "parallel", "spec-draft-n-max"):
+        yield flag
+    elif value == "false":
+        yield f"--no-{key}"
+    else:
+        yield from (flag, str(value).strip("\"'"))
+
+
+def _line_of(text: str, words: str) -> int:
+    return text.count("\n", 0, max(text.find(words), 0)) + 1
+
+
+def _batch(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """A command for the command prompt of Windows: its variables and paths as a shell has them."""
+    text = re.sub(r"%(\w+)%", r"${\1}", re.sub(r"^[ \t]*(rem|::|@?echo)\b.*$", "", text, flags=re.M | re.I))
+    return _script(text.replace("\\", "/"), compose)
+
+
+def _makefile(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
+    """The recipes of a Makefile, with its variables as a shell has them."""
+    text = re.sub(r"\$\((\w+)\)", r"${\1}", text.replace("$$", "$"))
+    text = re.sub(
+        r"^([A-Z_]+)[ \t]*[:?]?=[ \t]*(.*)$", lambda one: f"{one[1]}={' '.join(_split(one[2]))!r}", text, flags=re.M
+    )
+    lines = (re.sub(r"^[ \t]*@?", "", line) if line[:1] in ("\t", " ") else line for line in text.split("\n"))
+    return _script("\n".join(line if not re.match(r"[\w.-]+[ \t]*:", line) else "" for line in lines), compose)
+
+
+_READERS: dict[str, Reader] = {
+    "batch": _batch,
+    "dockerfile": _dockerfile,
+    "fences": _fences,
+    "makefile": _makefile,
+    "page": _page,
+    "presets": _presets,
+    "script": _script,
+    "unit": _unit,
+    "yaml": recipes_of_yaml,
+}
+
+
+@cache
+def forms() -> tuple[Form, ...]:
+    """The forms of forms.yaml, in its order."""
+    return tuple(read_packaged(resources.files("dflash_deploy.foreign") / "forms.yaml", Forms).forms)
