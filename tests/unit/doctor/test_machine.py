@@ -219,8 +219,8 @@ def test_a_condition_that_costs_speed_is_named(one: Gpu, status: str, said: str)
     assert check.fix
 
 
-# Readings of CONDITION, as far as they were printed, on machines of others (utkuozdemir/nvidia_gpu_exporter, internal/captures): an
-# RTX 2080 Super, a 4080 Super, an H100, an H200 and an L40S under load.
+# Readings of CONDITION, as far as they were printed, on machines of others (utkuozdemir/nvidia_gpu_exporter,
+# internal/captures): an RTX 2080 Super, a 4080 Super, an H100, an H200 and an L40S under load.
 CAPTURED = (
     "16|16|1|3|250.00|250.00|39.32|40|0|765|2145|0x0000000000000004|Default|None",
     "16|16|1|4|320.00|320.00|26.20|43|0|210|3165|0x0000000000000001|Default|None",
