@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import Field
 from rich import box
 from rich.table import Table
 
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.read import Entry
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.cache_pool import Sizing
@@ -32,8 +34,13 @@ class MemoryPoint(Entry):
     draft_tokens: int
     kv_cache_dtype: str = "auto"
     prefix_caching: bool = False
+    eager: bool = False
+    uses_mtp_head: bool = False
+    target_gib: float | None = Field(default=None, description="weights of one GPU as loaded, if not the catalog's")
     cache_gib: float | None = None
     sequences: float | None = None
+    tokens: int | None = None
+    fits: bool | None = None
     source: str
 
     @property
@@ -52,10 +59,16 @@ class MemoryPoint(Entry):
                     "draft_tokens",
                     "kv_cache_dtype",
                     "prefix_caching",
+                    "eager",
+                    "uses_mtp_head",
                 }
             ),
         )
-        return fit(load_catalog().pairs[self.pair], sizing)
+        pair = load_catalog().pairs[self.pair]
+        if self.target_gib:
+            target = pair.target.model_copy(update={"bytes": int(self.target_gib * GIB * self.gpus)})
+            pair = ModelPair(pair.family, target)
+        return fit(pair, sizing)
 
 
 @dataclass(frozen=True)
@@ -73,16 +86,22 @@ class ComparedMemory:
         return self.expected / self.seen - 1
 
 
+def memory_points() -> list[MemoryPoint]:
+    """Every published size of a cache, and starts that failed."""
+    return [MemoryPoint.model_validate(one) for one in parse_packaged_yaml(POINTS.read_text(encoding="utf-8"))]
+
+
 def compared() -> list[ComparedMemory]:
     """Every published cache."""
     rows = []
-    for one in parse_packaged_yaml(POINTS.read_text(encoding="utf-8")):
-        point = MemoryPoint.model_validate(one)
+    for point in memory_points():
         planned = point.planned
         if point.cache_gib is not None:
             rows.append(ComparedMemory(point, point.cache_gib, planned.cache_bytes / GIB, "GiB"))
         elif point.sequences is not None:
             rows.append(ComparedMemory(point, point.sequences, planned.sequences, "sequences"))
+        elif point.tokens is not None:
+            rows.append(ComparedMemory(point, point.tokens, planned.cache_tokens, "tokens"))
     return rows
 
 

@@ -25,7 +25,7 @@ from dflash_deploy.host.gpu import (
 )
 from dflash_deploy.host.machine import read_limits
 from dflash_deploy.plan.base_image import base_images, driver_needed
-from dflash_deploy.plan.choose import fitting_gpus
+from dflash_deploy.plan.choose import used_gpus
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import Plan
 from dflash_deploy.plan.sizes import utilization
@@ -119,7 +119,7 @@ def memory(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     elif subject.facts.gpus:
         holders = gpu_processes()
         # GPUs that do not match the profile may be busy
-        for one in fitting_gpus(plan.profile, subject.facts) or subject.facts.gpus:
+        for one in used_gpus(plan.profile, subject.facts) or subject.facts.gpus:
             need = needed_memory(plan, one.memory)
             place = f"memory of GPU {one.index}" if len(subject.facts.gpus) > 1 else "memory"
             yield _judged(place, need, one.free, holders)
@@ -187,7 +187,7 @@ def condition(subject: DoctorContext) -> Iterator[Check]:
     facts, plan = subject.facts, subject.plan
     if plan is not None and plan.engine.cpu:
         return
-    for one in (fitting_gpus(plan.profile, facts) if plan else ()) or facts.gpus:
+    for one in (used_gpus(plan.profile, facts) if plan else ()) or facts.gpus:
         name = f"condition of GPU {one.index}" if len(facts.gpus) > 1 else "condition"
         found = [Check(name, status, saw, fix) for status, saw, fix in conditions(one)]
         fine = [Check(name, "ok", "nvidia-smi shows no fault and no limit")] if one.condition else []

@@ -2,8 +2,8 @@
 
 All layers share one pool of blocks, each as large as the largest kind of layer needs (v1/core/kv_cache_planning.py of
 0.33; kv_cache_utils.py of 0.32). Layers form groups as small as the smallest kind, and a sequence takes whole blocks in
-every group. tests/engine compares the count with the real engine. SGLang and llama.cpp pool differently; for them the
-same count is an estimate.
+every group. tests/engine compares the count with the real engine. SGLang has a pool for KV and one for recurrent states
+(`pools`), llama.cpp takes whole contexts.
 """
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class Sizing:
     """Whether the target's MTP head makes drafts: no further weights, and one more layer of full attention."""
     unified: bool = False
     """Whether the system uses the same memory."""
+    state_ratio: float | None = None
+    """Memory of recurrent states through that of KV, if each has a pool of its own; `None`: they share one."""
+    eager: bool = False
+    """Whether no CUDA graphs are captured."""
     kept: int = 0
     """Bytes that are left to the system, whatever the share; 0 with a share that is set."""
 
@@ -212,16 +216,34 @@ def _state_bytes(shape: Shape, sizing: Sizing) -> int:
     return (window + linear.bytes_per_state) // sizing.gpus
 
 
-def full_sequences(kinds: list[Kind], cache: int, *, pooled: bool = True) -> float:
-    """Sequences of full length that the pool holds, or that fit beside each other if there is none."""
-    block, taken = _blocks(kinds, pooled=pooled)
+def full_sequences(pair: ModelPair, sizing: Sizing, cache: int) -> float:
+    """Sequences of full length that the pools hold, or that fit beside each other if there is none."""
+    if divided := pools(pair, sizing):
+        return min(share * cache / taken for share, taken in divided)
+    block, taken = _blocks(kinds_of(pair, sizing), pooled=not sizing.whole_contexts)
     return (cache // block) / taken if block else 0.0
 
 
-def sequence_bytes(kinds: list[Kind], *, pooled: bool = True) -> int:
-    """Bytes that one sequence of full length takes, of the pool if there is one."""
-    block, taken = _blocks(kinds, pooled=pooled)
+def sequence_bytes(pair: ModelPair, sizing: Sizing) -> int:
+    """Bytes of cache in which one sequence of full length fits."""
+    if divided := pools(pair, sizing):
+        return max(math.ceil(taken / share) for share, taken in divided)
+    block, taken = _blocks(kinds_of(pair, sizing), pooled=not sizing.whole_contexts)
     return block * taken
+
+
+def pools(pair: ModelPair, sizing: Sizing) -> tuple[tuple[float, int], ...]:
+    """The pool of KV and the pool of recurrent states: the share of the cache, and bytes of a sequence in it.
+
+    Empty if they share one pool. Source: `_handle_max_mamba_cache` of SGLang 0.5.23, with its prefix cache.
+    """
+    if sizing.state_ratio is None or pair.shape.linear_attention is None:
+        return ()
+    kinds = kinds_of(pair, replace(sizing, whole_contexts=True))
+    growing = sum(kind.layers * kind.page * kind.blocks for kind in kinds if kind.tokens)
+    states = sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens)
+    whole = 1 + sizing.state_ratio
+    return (1 / whole, growing), (sizing.state_ratio / whole, states)
 
 
 def _blocks(kinds: list[Kind], *, pooled: bool) -> tuple[int, int]:

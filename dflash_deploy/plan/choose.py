@@ -39,6 +39,16 @@ def fitting_gpus(profile: Profile, facts: HostFacts) -> tuple[Gpu, ...]:
     return matching[: profile.match.gpus] if len(matching) >= profile.match.gpus else ()
 
 
+def used_gpus(profile: Profile, facts: HostFacts) -> tuple[Gpu, ...]:
+    """The GPUs of this machine that a plan for the profile would use, in `plan` and in `doctor`.
+
+    Without enough GPUs of its kind, those that run the same kernels, such as the laptop variant of a card: memory is
+    theirs. Empty on another kind of machine, whose memory is the profile's.
+    """
+    alike = [gpu for gpu in facts.gpus if gpu.compute_capability == profile.match.compute_capability and not gpu.mig]
+    return fitting_gpus(profile, facts) or tuple(alike[: profile.match.gpus])
+
+
 def fits(profile: Profile, facts: HostFacts) -> bool:
     """Whether the machine has what the profile needs."""
     if profile.match.gpus == 0:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.document import Count, Documented, Hidden, Ratio, shown
-from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, sequence_bytes
+from dflash_deploy.plan.cache_pool import Sizing, full_sequences, kinds_of, pools, sequence_bytes
 from dflash_deploy.serve.speculation import positions
 
 GIB = 2**30
@@ -22,8 +22,20 @@ GIB = 2**30
 # copies of the drafter's input, which has one for each target layer that the drafter reads.
 #
 # vllm-project/vllm#50722 logs 5.66 GiB of peak activation for 40,000 tokens of a 35B-A3B on four GPUs, and 1.47 GiB
-# for graphs and other memory; these factors give 5.6 and 1.5.
-IN_LAYER, IN_MODEL, COPIES_FOR_DRAFTER = 10, 10, 2
+# for graphs and other memory; these factors give 5.6 and 1.5. An MTP head holds the hidden state, it and
+# the embedding normalized, and the two joined.
+IN_LAYER, IN_MODEL, COPIES_FOR_DRAFTER, COPIES_FOR_MTP = 10, 10, 2, 5
+
+CONTEXT = 64 << 20  # bytes that an eager engine holds besides: NCCL, buffers of kernels
+
+# Bytes of captured graphs: at least, and for each captured position. Those are twice the positions of a step with all
+# sequences, up to MOST_CAPTURED (vLLM's config/vllm.py, 0.33).
+#
+# 1.34 GiB were logged at 256 positions (vllm-project/vllm#50722). At 512, 2.5 GiB beside the engine's share were too
+# few (vllm-project/recipes#810).
+GRAPHS, GRAPHS_OF_POSITION, MOST_CAPTURED = 1472 << 20, 4700 << 10, 512
+
+IDLE = 4 * GIB  # bytes of unified memory that an idle system holds; SGLang's share is of what is free when it starts
 
 STEP = 1024  # tokens by which a context is shortened
 USUAL_TARGET_LAYERS = 5  # target layers that a drafter reads if the catalog does not have them
@@ -35,11 +47,11 @@ class Reserve:
     """Memory that holds neither weights nor cache, in bytes: an estimate."""
 
     context: int
-    """CUDA context, NCCL, captured graphs."""
+    """Captured graphs unless the engine is eager, NCCL, buffers of kernels."""
     activations: int
     """One step of `max_num_batched_tokens` through the widest layer, with the drafter's input, in BF16."""
     logits: int
-    """Logits of every verified position, in FP32, twice."""
+    """Logits of every verified position in FP32, twice, and of every sequence sorted."""
 
     @property
     def total(self) -> int:
@@ -108,16 +120,16 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
     if sizing.kept:
         # a share is written in hundredths, and is not 0
         share = min(share, max(math.floor(100 * (sizing.memory - sizing.kept - outside) / sizing.memory), 1) / 100)
-    budget = int(sizing.memory * share)
+    budget = int(_shared(sizing) * share)
     target = pair.target.bytes // sizing.gpus
     drafter = pair.drafter.bytes // sizing.gpus if drafting else 0
     left = budget - target - drafter - within
     # weights take precedence on a processor too, whatever size its cache has
     cache = left if sizing.cache_bytes is None else min(sizing.cache_bytes, left)
-    kinds, pooled = kinds_of(pair, sizing), not sizing.whole_contexts
+    # where pools are divided, pages are not made equal
+    kinds = kinds_of(pair, replace(sizing, whole_contexts=True) if pools(pair, sizing) else sizing)
     needed = sizing.max_num_seqs if sizing.whole_contexts else 1
-    sequences = full_sequences(kinds, max(cache, 0), pooled=pooled)
-    sequence = sequence_bytes(kinds, pooled=pooled)
+    sequences, sequence = full_sequences(pair, sizing, max(cache, 0)), sequence_bytes(pair, sizing)
     # an engine without a pool takes what its sequences need, not all of its share
     taken = target + drafter + reserved + needed * sequence if sizing.whole_contexts else budget + outside
     return MemoryFit(
@@ -128,7 +140,7 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
         cache_bytes=max(cache, 0),
         kv_bytes_per_token=sum(kind.layers * kind.page // kind.tokens for kind in kinds if kind.tokens),
         state_bytes_per_sequence=sum(kind.layers * kind.page * kind.blocks for kind in kinds if not kind.tokens),
-        cache_tokens=int(sequences * sizing.max_model_len),
+        cache_tokens=_tokens(pair, sizing, max(cache, 0), sequences),
         sequences=sequences,
         conversations=_sequences(pair, sizing, min(LEAST_CONTEXT, sizing.max_model_len), max(cache, 0)),
         needed=needed,
@@ -139,8 +151,26 @@ def fit(pair: ModelPair, sizing: Sizing) -> MemoryFit:
 
 
 def _sequences(pair: ModelPair, sizing: Sizing, length: int, cache: int) -> float:
-    kinds = kinds_of(pair, replace(sizing, max_model_len=length))
-    return full_sequences(kinds, cache, pooled=not sizing.whole_contexts)
+    return full_sequences(pair, replace(sizing, max_model_len=length), cache)
+
+
+def _shared(sizing: Sizing) -> int:
+    """Bytes that the share is one of: all memory, or with SGLang what is free when it starts."""
+    if sizing.reserve_within or sizing.whole_contexts:
+        return sizing.memory
+    return max(sizing.memory - (IDLE if sizing.unified else CONTEXT), 1)
+
+
+def _tokens(pair: ModelPair, sizing: Sizing, cache: int, sequences: float) -> int:
+    """Tokens of all sequences together. A part of a sequence holds none if its recurrent states do not fit."""
+    if divided := pools(pair, sizing):
+        (share, growing), _ = divided
+        return int(share * cache / growing * sizing.max_model_len)
+    if pair.shape.linear_attention is None:
+        return int(sequences * sizing.max_model_len)
+    whole = int(sequences)
+    rest = cache - whole * sequence_bytes(pair, sizing)
+    return whole * sizing.max_model_len + _longest(pair, sizing, rest, 1)
 
 
 def _longest(pair: ModelPair, sizing: Sizing, cache: int, needed: int) -> int:
@@ -159,12 +189,14 @@ def reserve(pair: ModelPair, sizing: Sizing) -> Reserve:
     verified = sizing.max_num_seqs * positions(sizing.draft_tokens)
     tokens = min(sizing.max_num_batched_tokens, sizing.most_at_once or sizing.max_num_batched_tokens)
     held = IN_LAYER / sizing.gpus + IN_MODEL + (shape.experts[1] if shape.experts else 0)
-    if sizing.draft_tokens and not sizing.uses_mtp_head:
+    if sizing.uses_mtp_head:
+        held += COPIES_FOR_MTP
+    elif sizing.draft_tokens:
         held += COPIES_FOR_DRAFTER * (len(pair.drafter.target_layer_ids) or USUAL_TARGET_LAYERS)
     return Reserve(
-        context=int(1.5 * GIB),
+        context=CONTEXT + (0 if sizing.eager else max(GRAPHS, min(2 * verified, MOST_CAPTURED) * GRAPHS_OF_POSITION)),
         activations=int(tokens * shape.hidden_size * 2 * held),
-        logits=verified * shape.vocabulary * 4 * 2 // sizing.gpus,
+        logits=(2 * verified + sizing.max_num_seqs) * shape.vocabulary * 4 // sizing.gpus,
     )
 
 
@@ -184,13 +216,14 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
     """
     whole, others = fit(pair, sizing), sizing.max_num_seqs - 1
     short = replace(sizing, max_model_len=min(SHORT_CONTEXT, sizing.max_model_len))
-    cache = whole.sequence + others * sequence_bytes(kinds_of(pair, short))
+    cache = whole.sequence + others * sequence_bytes(pair, short)
     weights = whole.target_bytes + whole.drafter_bytes
     needed = weights + cache + (whole.reserve_bytes if sizing.reserve_within else 0)
-    wanted, most = math.ceil(100 * needed / sizing.memory) / 100, round(whole.budget_bytes / sizing.memory, 2)
+    shared = _shared(sizing)
+    wanted, most = math.ceil(100 * needed / shared) / 100, round(whole.budget_bytes / shared, 2)
     # a share is not 0, whatever a tiny machine leaves
     share = max(min(max(wanted, LEAST_SHARE), most), 0.01)
-    system = (sizing.memory * (1 - share) - (0 if sizing.reserve_within else whole.reserve_bytes)) / GIB
+    system = (sizing.memory - shared * share - (0 if sizing.reserve_within else whole.reserve_bytes)) / GIB
     remain = f"{system:.1f} of {sizing.memory / GIB:.1f} GiB remain for the system"
     if wanted > most and most < sizing.utilization:
         return share, f"{remain}; more for the engine would take the {sizing.kept / GIB:.0f} GiB that it needs"

@@ -22,8 +22,8 @@ from dflash_deploy.plan.choose import (
     choose_runtime,
     engines_here,
     engines_of,
-    fitting_gpus,
     is_light_here,
+    used_gpus,
     usual_engine_unfit_here,
 )
 from dflash_deploy.plan.command import is_directory, read_settings, refusals_of_env
@@ -73,6 +73,9 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     if pair.drafter.absent or choice.mtp:
         choice = replace(choice, drafter=False)
     runtime = _runtime(facts, choice, engine)
+    if checkpoints.target_bytes:
+        target = pair.target.model_copy(update={"bytes": checkpoints.target_bytes})
+        pair = ModelPair(pair.family, target)
     memory = _memory_of_one_gpu(profile, facts)
     preferred = usual_engine_unfit_here(profile, facts, catalog, engine, runtime, memory)
     proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred, recipe))
@@ -183,7 +186,7 @@ def _runtime_asked(choice: Choice) -> RuntimeName | None:
 
 def _memory_of_one_gpu(profile: Profile, facts: HostFacts) -> int:
     """Bytes of the smallest used GPU of this machine, else of the profile's."""
-    gpus = fitting_gpus(profile, facts)
+    gpus = used_gpus(profile, facts)
     known = [gpu.memory for gpu in gpus if gpu.memory]
     if known:
         return min(known)

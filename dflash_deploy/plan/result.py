@@ -61,7 +61,8 @@ class Checkpoints:
 
     `tokenizer`, `template` and `processor` say whether the target has a tokenizer, a chat template and a processor of
     images, `head` whether its files hold weights of an MTP head. `largest_token` is the largest id of its added tokens,
-    `projector` the architecture of the GGUF that is named as projector. `snapshots` has a directory to use instead for
+    `projector` the architecture of the GGUF that is named as projector, `target_bytes` the size of the target's weights
+    if all of them are on disk. `snapshots` has a directory to use instead for
     each setting that names a model's folder in the cache of the Hub's client.
     """
 
@@ -73,6 +74,7 @@ class Checkpoints:
     processor: bool | None = None
     largest_token: int | None = None
     projector: str | None = None
+    target_bytes: int | None = None
     snapshots: Mapping[str, str] = field(default_factory=dict)
 
 

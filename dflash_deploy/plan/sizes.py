@@ -76,6 +76,8 @@ def sizing_of(
         reserve_within=kind.utilization_covers_activations,
         cache_bytes=int(space * GIB) if space is not None and engine.cpu else None,
         unified=unified,
+        state_ratio=kind.state_ratio if settings.enable_prefix_caching is not False else None,
+        eager=settings.enforce_eager,
         # an engine without a share takes what its sizes need, which are chosen here
         kept=int(profile.hardware.system_gib * GIB) if unified and kind.utilization is None else 0,
     )

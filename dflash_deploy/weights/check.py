@@ -93,7 +93,7 @@ def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:
     elif not _is_json(config):
         yield "config.json is damaged"
     try:
-        names = _weight_files(directory)
+        names = weight_files(directory)
     except Invalid:
         yield f"{INDEX} is damaged"
         return
@@ -120,7 +120,7 @@ def _gguf_problems(directory: Path, name: str, *, mounted: bool, place: int = 0)
         yield f"{name} has a damaged header: {problem}"
     else:
         yield from _layout_problems(name, layout, file.stat().st_size, place)
-        others = _parts(name)[1:] if layout.parts > 1 and place == 0 else ()
+        others = parts_of(name)[1:] if layout.parts > 1 and place == 0 else ()
         for number, part in enumerate(others, 1):
             yield from _gguf_problems(directory, part, mounted=mounted, place=number)
 
@@ -132,7 +132,7 @@ def _layout_problems(name: str, layout: Layout, size: int, place: int) -> Iterat
         yield f"{name} has {layout.tokens} tokens, but its embedding has {layout.rows} rows"
     if layout.part != place:
         yield f"{name} is part {layout.part + 1} of {layout.parts}, in place of part {place + 1}"
-    if layout.parts > 1 and len(_parts(name)) != layout.parts:
+    if layout.parts > 1 and len(parts_of(name)) != layout.parts:
         yield f"{name} is one of {layout.parts} parts, which must be named *-00001-of-{layout.parts:05}.gguf and so on"
 
 
@@ -152,7 +152,7 @@ def _absence(file: Path) -> str:
     return f"is a broken symlink to {file.readlink()}" if file.is_symlink() else "is missing"
 
 
-def _parts(name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
     """Return the names of all files of a model in several, of which `name` is one; only `name` for another model."""
     part = _PART.fullmatch(name)
     return [f"{part[1]}{n:05}-of-{part[2]}{part[3]}" for n in range(1, int(part[2]) + 1)] if part else [name]
@@ -217,7 +217,7 @@ def _is_json(file: Path) -> bool:
     return True
 
 
-def _weight_files(directory: Path) -> list[str]:
+def weight_files(directory: Path) -> list[str]:
     """Return the files that the index names; without an index all safetensors files, and the parts between them."""
     index = directory / INDEX
     if index.is_file():
@@ -225,7 +225,7 @@ def _weight_files(directory: Path) -> list[str]:
         if not all(map(is_within, names)):
             raise Invalid("names a file outside its directory")
         return names
-    return sorted({part for file in directory.glob("*.safetensors") for part in _parts(file.name)})
+    return sorted({part for file in directory.glob("*.safetensors") for part in parts_of(file.name)})
 
 
 def _weight_map(index: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from dflash_deploy.plan.command import drafter_directory
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Checkpoints
 from dflash_deploy.serve.settings import Settings
-from dflash_deploy.weights.check import tensor_names
+from dflash_deploy.weights.check import parts_of, tensor_names, weight_files
 from dflash_deploy.weights.gguf import Header, NotGguf, read_header
 from dflash_deploy.weights.lock import Role
 
@@ -63,7 +63,8 @@ def read_checkpoints(
     if file:
         found = "tokenizer.ggml.model" in target, "tokenizer.chat_template" in target
         projector = metadata_of(_read(directory, settings.mmproj_file)).architecture if settings.mmproj_file else None
-        return replace(known, tokenizer=found[0], template=found[1], projector=projector)
+        size = _size(directory / name for name in parts_of(file))
+        return replace(known, tokenizer=found[0], template=found[1], projector=projector, target_bytes=size)
     # the headers of all shards are read only if the answer matters
     head = _has_head(directory, target) if settings.uses_mtp_head else None
     known = replace(known, head=head, largest_token=_largest_token(directory))
@@ -72,6 +73,7 @@ def read_checkpoints(
         # what an interrupted download has not fetched yet is not missing
         return known
     template = _has_template(directory, names)
+    known = replace(known, target_bytes=_size(_shards(directory)))
     return replace(known, tokenizer=bool(names & TOKENIZERS), template=template, processor=bool(names & PROCESSORS))
 
 
@@ -87,6 +89,20 @@ def _names(directory: Path) -> frozenset[str]:
         return frozenset(entry.name for entry in directory.iterdir() if not unfinished)
     except OSError:
         return frozenset()
+
+
+def _size(files: Iterable[Path]) -> int | None:
+    """Return the bytes of these files; `None` if there are none, or one is missing."""
+    try:
+        return sum(file.stat().st_size for file in files) or None
+    except OSError:
+        return None
+
+
+def _shards(directory: Path) -> list[Path]:
+    with suppress(FileRefused, OSError, Invalid):
+        return [directory / name for name in weight_files(directory)]
+    return []
 
 
 def _largest_token(directory: Path) -> int | None:

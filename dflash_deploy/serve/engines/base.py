@@ -109,6 +109,9 @@ class Engine(ABC):
     whole_contexts: ClassVar[bool] = False
     """Whether it takes the KV cache of all sequences, each of full length, when it starts."""
 
+    state_ratio: ClassVar[float | None] = None
+    """Memory of recurrent states through that of KV, if the prefix cache keeps both in pools of fixed size."""
+
     recurrent_states: ClassVar[int | None] = None
     """Recurrent states that a sequence holds; `None`: one for each position of a step."""
 

@@ -75,6 +75,7 @@ class Sglang(Engine):
         preemptions="num_retracted_requests_total",
     )
     utilization_covers_activations = False
+    state_ratio = 0.9  # the default of --mamba-full-memory-ratio, SGLang 0.5.23
     drafter_limits_context = True
     # pangoleen/qwen3.8-27b-dgx-spark-dflash2 serve.sh; hasso5703/dgx-spark-qwen38 v1.9.0
     drafter_formats: ClassVar[Mapping[str, tuple[str, ...]]] = {

