@@ -85,6 +85,8 @@ class Settings(Values):
     max_image_megapixels = Field[int](kinds.at_most(MOST_MEGAPIXELS), 100, unit="million pixels")
     # about ten photographs; a data URI is a third larger than its file
     max_body_mib = Field[int](kinds.positive, 64, unit="MiB")
+    # room for 200 tools of 4 kB
+    max_grammar_kib = Field[int](kinds.positive, 1024, unit="KiB")
     hang_seconds = Field[int](kinds.whole, 120, unit="seconds")
     idle_minutes = Field[float | None](kinds.amount, None, unit="minutes", templates=(VLLM, LLAMACPP))
     otlp_traces_endpoint = Field[TracesEndpoint | None](traces_endpoint, None, templates=_PYTHON)

@@ -5,12 +5,15 @@ The rows are what `docs/reference/endpoint.md` promises. Seen without the gatewa
 
 import base64
 import io
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 from PIL import Image
 
+STRICT = Path(__file__).parent / "strict.jinja"
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 ASKED = [{"role": "user", "content": "What is the capital of France?"}]
 CACHED = {"cache_control": {"type": "ephemeral"}}
@@ -87,7 +90,8 @@ IGNORED = {
 class Row:
     """A request to a route, and the status and the code of its answer; an empty code for one that is right.
 
-    `llamacpp`: the status and the code on llama.cpp if they differ. `says`: words of an answer that is right.
+    `llamacpp`: the status and the code on llama.cpp if they differ. `says`: words of an answer that is right;
+    `refuses`: a pattern of a refusal.
     """
 
     name: str
@@ -97,6 +101,7 @@ class Row:
     code: str = ""
     llamacpp: tuple[int, str] | None = None
     says: str = ""
+    refuses: str = ""
 
 
 def asked(**options: Any) -> dict[str, Any]:
@@ -105,6 +110,70 @@ def asked(**options: Any) -> dict[str, Any]:
 
 
 NO_LISTS = (400, "prompt_not_supported")
+NO_TOOLS, TOO_LARGE = "tools_not_supported", "grammar_too_large"
+CITY = '{"city": "Paris"}'
+ANSWERED = {"role": "assistant", "content": "Paris."}
+SERVER_TOOLS = [{"type": "web_search_20250305", "name": "web_search"}, {"type": "bash_20250124", "name": "bash"}]
+BY_SERVER = {"type": "tool", "name": "web_search"}
+CUSTOM = {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}}
+CUSTOM_CALL = [
+    {"type": "custom_tool_call", "call_id": "1", "name": "c", "input": "a"},
+    {"type": "custom_tool_call_output", "call_id": "1", "output": "b"},
+]
+THOUGHTS = [
+    {"type": "reasoning", "id": "r", "summary": []},
+    {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "abc"},
+    {"type": "reasoning", "id": "r", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+]
+BRIEF, RIGHT = {"role": "system", "content": "Be brief."}, {"role": "developer", "content": "Be right."}
+
+# System messages where templates such as Qwen3.5's refuse them: second, late, by another name, in each API.
+SYSTEMS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("several", CHAT, {"messages": [BRIEF, RIGHT, BRIEF, *ASKED]}),
+    ("late", CHAT, {"messages": [*ASKED, ANSWERED, BRIEF, *ASKED]}),
+    ("of the developer", CHAT, {"messages": [RIGHT, *ASKED]}),
+    ("late, Anthropic", MESSAGES, {"messages": [*ASKED, ANSWERED, BRIEF, *ASKED], "system": "Be right."}),
+    ("late, responses", RESPONSES, {"input": [RIGHT, *ASKED, ANSWERED, BRIEF, *ASKED], "instructions": "Be kind."}),
+)
+
+# What a template refuses that wants a user's message and known roles: the client's mistake, on each engine.
+REFUSED_BY_TEMPLATE = (
+    Row("no user", CHAT, {"messages": [BRIEF]}, 400),
+    Row("an unknown role", CHAT, {"messages": [{"role": "critic", "content": "a"}, *ASKED]}, 400),
+    Row("no user, Anthropic", MESSAGES, {"messages": [ANSWERED]}, 400),
+)
+
+
+def called(arguments: Any) -> dict[str, Any]:
+    """A conversation with a tool call."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    turn = {"role": "assistant", "content": "", "tool_calls": [call]}
+    return {"messages": [*ASKED, turn, {"role": "tool", "tool_call_id": "1", "content": "sunny"}]}
+
+
+def called_in_responses(arguments: Any) -> dict[str, Any]:
+    """The same for /v1/responses."""
+    call = {"type": "function_call", "call_id": "1", "name": "f", "arguments": arguments}
+    return {"input": [*ASKED, call, {"type": "function_call_output", "call_id": "1", "output": "sunny"}]}
+
+
+def called_in_messages(arguments: Any) -> dict[str, Any]:
+    """The same for /v1/messages."""
+    call = {"type": "tool_use", "id": "1", "name": "f", "input": arguments}
+    result = {"type": "tool_result", "tool_use_id": "1", "content": "sunny"}
+    turns = [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    return {"messages": [*ASKED, *turns]}
+
+
+def with_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The question whose answer must obey a schema."""
+    return asked(response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": schema}})
+
+
+def properties(count: int) -> dict[str, Any]:
+    """A schema of an object with optional properties."""
+    return {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(count)}}
+
 
 ROWS = (
     Row("standard options", CHAT, STANDARD, 200),
@@ -150,15 +219,41 @@ ROWS = (
     Row("more tokens than the context has", CHAT, asked(max_tokens=32000), 200, says="Paris"),
     Row("more tokens, Anthropic", MESSAGES, asked(max_tokens=32000), 200, says="Paris"),
     Row("more tokens, responses", RESPONSES, {"input": ASKED, "max_output_tokens": 32000}, 200, says="Paris"),
-    Row("a long prompt", CHAT, {"messages": LONG}, 400),
-    Row("a long prompt, Anthropic", MESSAGES, {"messages": LONG}, 400),
-    Row("a long prompt, responses", RESPONSES, {"input": LONG}, 400),
+    *(
+        Row(f"a long prompt, {path}", path, body, 400, refuses="50[0-9][0-9]( input)? tokens.*2048|2048.*50[0-9][0-9]")
+        for path, body in (
+            (CHAT, {"messages": LONG}),
+            (CHAT, {"messages": LONG, "stream": True}),
+            (MESSAGES, {"messages": LONG}),
+            (RESPONSES, {"input": LONG}),
+            (COMPLETIONS, {"prompt": "word " * 5000}),
+        )
+    ),
     Row(
         "several prompts", COMPLETIONS, {"prompt": ["a", "b"], "max_tokens": 2}, 200, "", (400, "prompt_not_supported")
     ),
     Row("token ids", COMPLETIONS, {"prompt": [1, 2], "max_tokens": 2}, 200, "", NO_LISTS),
     Row("suffix", COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "", (400, "suffix_not_supported")),
     Row("echo", COMPLETIONS, {"prompt": "a", "echo": True, "max_tokens": 2}, 200, "", (400, "echo_not_supported")),
+    *(Row(f"systems: {name}", path, body, 200) for name, path, body in SYSTEMS),
+    *(Row(f"a call whose arguments are {value!r}", CHAT, called(value), 200) for value in (CITY, {"a": 1}, "", None)),
+    *(
+        Row(f"a broken call: {value!r}", path, body(value), 400, "invalid_tool_call")
+        for value in ("{", '{"a": "b" "c": 1}', '{"a": "b', 5)
+        for path, body in ((CHAT, called), (RESPONSES, called_in_responses), (MESSAGES, called_in_messages))
+    ),
+    Row("a call of responses without arguments", RESPONSES, called_in_responses(""), 200),
+    Row("a call of Anthropic whose input is a text", MESSAGES, called_in_messages(CITY), 200),
+    Row("a tool of OpenAI's servers in a chat", CHAT, asked(tools=[{"type": "web_search"}], tool_choice="auto"), 200),
+    Row("tools of Anthropic's servers", MESSAGES, asked(tools=SERVER_TOOLS, tool_choice=BY_SERVER), 200),
+    Row("the grammar of a custom tool", RESPONSES, {"input": ASKED, "tools": [CUSTOM]}, 400, "grammar_not_supported"),
+    Row("in the background", RESPONSES, {"input": ASKED, "background": True}, 400, "background_not_supported"),
+    *(Row(f"reasoning: {one}", RESPONSES, {"input": [*ASKED, one, ANSWERED, *ASKED]}, 200) for one in THOUGHTS),
+    Row("a call of a custom tool", RESPONSES, {"input": [*ASKED, *CUSTOM_CALL]}, 200),
+    Row("a schema of 16,000 values", CHAT, with_schema({"enum": [f"v{n}" for n in range(16000)]}), 400, TOO_LARGE),
+    Row("a schema of 500 optional properties", CHAT, with_schema(properties(500)), 400, TOO_LARGE),
+    Row("a pattern of nested repetitions", CHAT, with_schema({"pattern": "((a{1,200}){1,200})"}), 400, TOO_LARGE),
+    Row("xargs of another type", CHAT, asked(vllm_xargs={"kv_transfer_params": 5}), 400, "invalid_request_error"),
     Row("instructions", RESPONSES, {"input": ASKED, "instructions": "Be brief."}, 200),
     Row("an earlier response", RESPONSES, {"input": "a", "previous_response_id": "resp_1"}, 404, "", (400, "")),
     Row("parts of a system prompt", MESSAGES, asked(system=[{"type": "text", "text": "Be brief.", **CACHED}]), 200),
@@ -208,10 +303,10 @@ def answer(row: Row, url: str, key: str) -> httpx.Response:
     return httpx.request(method, url + row.path, json=body, headers={"api-key": key}, timeout=300)
 
 
-def problems(url: str, key: str, *, llamacpp: bool = False) -> list[str]:
+def problems(url: str, key: str, *, llamacpp: bool = False, rows: tuple[Row, ...] = ROWS) -> list[str]:
     """The rows that an endpoint does not keep; none is the promise."""
     found = []
-    for row in ROWS:
+    for row in rows:
         status, code = row.llamacpp if llamacpp and row.llamacpp is not None else (row.status, row.code)
         got = answer(row, url, key)
         error = got.json().get("error") or {}
@@ -219,9 +314,25 @@ def problems(url: str, key: str, *, llamacpp: bool = False) -> list[str]:
             found.append(f"{row.name}: {got.status_code} {got.text[:200]}")
         elif status >= 400 and (got.json().get("type") == "error") != row.path.startswith(MESSAGES):
             found.append(f"{row.name}: not in the form of its API: {got.text[:200]}")
+        elif status >= 400 and not re.search(row.refuses, got.text):
+            found.append(f"{row.name}: without both numbers: {got.text[:200]}")
         elif status < 400 and row.says not in got.text:
             found.append(f"{row.name}: not answered: {got.text[:200]}")
     return found
+
+
+# With STRICT: the tiny pair has not learned its words, so no row looks at an answer; it has tools, and wants messages.
+STRICT_ROWS = (
+    *(
+        row
+        for row in ROWS
+        if row.path in {CHAT, MESSAGES, RESPONSES}
+        and not row.says
+        and row.code != NO_TOOLS
+        and row.name != "an empty list of messages"
+    ),
+    *REFUSED_BY_TEMPLATE,
+)
 
 
 def obeys_a_schema_of_responses(url: str, key: str) -> bool:

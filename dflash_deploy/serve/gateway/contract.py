@@ -25,6 +25,7 @@ from dflash_deploy.serve.gateway.asgi import (
     json_object,
 )
 from dflash_deploy.serve.gateway.body import ANSWER_TOKENS, Request
+from dflash_deploy.serve.gateway.grammars import GrammarLimits
 from dflash_deploy.serve.settings import Settings
 
 MODELS = "/v1/models"
@@ -87,6 +88,7 @@ class Contract:
         self._authorization = authorization
         self._names = Settings.served_model_name.read(environment)
         self._context = Settings.max_model_len.read(environment)
+        self._grammars = GrammarLimits(environment)
         extra = {word.split("=", 1)[0].replace("_", "-") for word in Settings.extra_args.read(environment)}
         self._separates = bool(Settings.reasoning_parser.read(environment)) or "--reasoning-parser" in extra
         parses = bool(Settings.tool_call_parser.read(environment)) or "--tool-call-parser" in extra
@@ -96,6 +98,8 @@ class Contract:
         """Raises ErrorAnswer for what the engine would answer wrongly; rewrites what it can answer right."""
         path, said = _ALIASES.get(scope["path"], scope["path"]), request.said
         self._check_length(request)
+        if isinstance(said, dict):
+            self._grammars.check(said)
         if path not in GENERATING or not isinstance(said, dict):
             return
         self._check_model(said)
