@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from dflash_deploy.bench.workload import load_prompts
 from dflash_deploy.connect import KEY_VARIABLE
 from tests.support.cli import dflash
 from tests.support.clients import client
-from tests.support.contract import obeys_a_schema_of_responses, problems
+from tests.support.contract import STRICT, STRICT_ROWS, obeys_a_schema_of_responses, problems
 from tests.support.hub import Hub
 from tests.support.proxies import AddsTheKey, before
 from tests.support.server import Server
@@ -163,6 +164,24 @@ def test_the_endpoint_keeps_its_contract_on_this_engine(drafting: Server) -> Non
     with drafting.connect() as endpoint:
         assert problems(endpoint.url, drafting.key) == []
         assert obeys_a_schema_of_responses(endpoint.url, drafting.key)
+
+
+@pytest.mark.restarts
+def test_it_keeps_it_with_a_template_that_refuses(server: Server) -> None:
+    with server.changed(EXTRA_ARGS=f"--chat-template {STRICT}", TOOL_CALL_PARSER="hermes") as endpoint:
+        assert problems(endpoint.url, server.key, rows=STRICT_ROWS) == []
+
+
+def test_a_connection_waits_longer_than_a_pool_of_clients_keeps_it(drafting: Server) -> None:
+    with drafting.connect() as endpoint, httpx.Client(headers={"x-api-key": drafting.key}) as client:
+        first, *later = (waited(client, f"{endpoint.url}/v1/models", pause) for pause in (0, 7))
+    assert later == [first]
+
+
+def waited(client: httpx.Client, url: str, pause: float) -> object:
+    """The connection by which the client is answered after a pause."""
+    time.sleep(pause)
+    return client.get(url).raise_for_status().extensions["network_stream"].get_extra_info("client_addr")
 
 
 @pytest.mark.parametrize(

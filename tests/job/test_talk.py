@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from dflash_deploy.client.images import plain_png
+from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support import documents
 from tests.support.cli import HANGS, dflash
-from tests.support.contract import obeys_a_schema_of_responses, problems
+from tests.support.contract import STRICT, STRICT_ROWS, obeys_a_schema_of_responses, problems
 from tests.support.llamacpp_native import init, server_of
 from tests.support.odd_answers import Reply
 from tests.support.odd_answers import answering as answering_oddly
@@ -74,6 +75,15 @@ def test_the_endpoint_keeps_its_contract_on_this_engine(answering: Path) -> None
     with server.connect() as endpoint:
         assert problems(endpoint.url, server.key, llamacpp=True) == []
         assert obeys_a_schema_of_responses(endpoint.url, server.key)
+
+
+@pytest.mark.slow
+def test_it_keeps_it_with_a_template_that_refuses(answering: Path) -> None:
+    server = Server(answering)
+    arguments = Deployment.existing(answering).values["EXTRA_ARGS"]
+    with server.serve_as(EXTRA_ARGS=f"{arguments} --chat-template-file {STRICT}") as endpoint:
+        assert problems(endpoint.url, server.key, llamacpp=True, rows=STRICT_ROWS) == []
+    dflash("up", at=answering).succeeded()
 
 
 def test_standard_input_is_a_question_a_picture_or_a_file(answering: Path) -> None:

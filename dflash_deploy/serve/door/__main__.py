@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import re
 import secrets
 import signal
 import sys
@@ -25,8 +24,9 @@ from dflash_deploy.serve.door.awake import Awake, WakeTimes
 from dflash_deploy.serve.door.forward import Forward
 from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.field import LLAMACPP, VLLM
+from dflash_deploy.serve.gateway.asgi import ANTHROPIC
 from dflash_deploy.serve.gateway.auth import DenyByDefault
-from dflash_deploy.serve.gateway.contract import NO_QUIRKS, EngineQuirks
+from dflash_deploy.serve.gateway.contract import CHATS, NO_QUIRKS, RESPONSES, EngineQuirks
 from dflash_deploy.serve.gateway.keys import KEYS_FILE
 from dflash_deploy.serve.gateway.metering import Asks
 from dflash_deploy.serve.refusal import Refused
@@ -71,7 +71,11 @@ BEHIND: Mapping[str, Behind] = {
             one_prompt=True,
             schema_of_chats=True,
             any_tool=True,
-            mistakes=re.compile("is required|not supported|unsupported|invalid|must be", re.IGNORECASE),
+            readers={
+                CHATS: f"{CHATS}/input_tokens",
+                RESPONSES: f"{RESPONSES}/input_tokens",
+                ANTHROPIC: f"{ANTHROPIC}/count_tokens",
+            },
         ),
         Asks.TIMINGS,
     ),

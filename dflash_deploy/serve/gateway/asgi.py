@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -79,21 +80,29 @@ def json_object(body: bytes | bytearray) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-async def ask_inside(app: App, scope: Scope, path: str, authorization: bytes) -> tuple[int, bytes]:
-    """GET a path of the application that serves `scope`; returns the status and the body."""
+async def ask_inside(
+    app: App, scope: Scope, path: str, authorization: bytes, posted: bytes | None = None
+) -> tuple[int, bytes]:
+    """GET a path of the application that serves `scope`, or POST JSON to it; returns the status and the body."""
     parts: list[bytes] = []
     status = 0
     asked = {
         **scope,
-        "method": "GET",
+        "method": "GET" if posted is None else "POST",
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
         "headers": [(b"host", b"localhost"), (b"authorization", authorization)],
     }
+    if posted is not None:
+        length = (b"content-length", str(len(posted)).encode())
+        asked["headers"] += [(b"content-type", b"application/json"), length]
+
+    body: list[Message] = [{"type": "http.request", "body": posted or b"", "more_body": False}]
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        # vLLM asks again and again whether the client has left
+        return body.pop() if body else await asyncio.Future()
 
     async def send(message: Message) -> None:
         nonlocal status

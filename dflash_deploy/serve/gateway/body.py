@@ -119,7 +119,7 @@ _CONVERSATIONS = ("messages", "input")
 _CHOICES = ("n", "best_of", "n_cmpl")  # of OpenAI's API, its older form, and llama.cpp
 
 
-def _texts(value: object) -> list[str]:
+def texts_of(value: object) -> list[str]:
     """The texts of a field: itself, those of a list, and those of its parts."""
     if isinstance(value, str):
         return [value]
@@ -160,13 +160,18 @@ class Request:
     def longest_text(self) -> int:
         """Characters of its longest prompt; those of a conversation count together."""
         said = self.said if isinstance(self.said, dict) else {}
-        prompts = [text for name in ("prompt", "content", "text") for text in _texts(said.get(name))]
+        prompts = [text for name in ("prompt", "content", "text") for text in texts_of(said.get(name))]
         talks = (
-            sum(len(text) for one in said.get(name, ()) if isinstance(one, dict) for text in _texts(one.get("content")))
+            sum(
+                len(text)
+                for one in said.get(name, ())
+                if isinstance(one, dict)
+                for text in texts_of(one.get("content"))
+            )
             for name in _CONVERSATIONS
             if isinstance(said.get(name), list)
         )
-        return max((*map(len, prompts), *map(len, _texts(said.get("input"))), *talks), default=0)
+        return max((*map(len, prompts), *map(len, texts_of(said.get("input"))), *talks), default=0)
 
     def rewrite(self) -> None:
         """Make the bytes those of what is said."""

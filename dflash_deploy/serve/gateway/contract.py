@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
@@ -24,7 +24,7 @@ from dflash_deploy.serve.gateway.asgi import (
     ask_inside,
     json_object,
 )
-from dflash_deploy.serve.gateway.body import ANSWER_TOKENS, Request
+from dflash_deploy.serve.gateway.body import ANSWER_TOKENS, Request, texts_of
 from dflash_deploy.serve.gateway.grammars import GrammarLimits
 from dflash_deploy.serve.settings import Settings
 
@@ -36,12 +36,15 @@ MESSAGES = (ANTHROPIC, f"{ANTHROPIC}/count_tokens")
 GENERATING = frozenset({CHATS, COMPLETIONS, RESPONSES, *MESSAGES})
 
 # llama.cpp answers these too. Its /completions is another API than /v1/completions.
-_ALIASES = {"/chat/completions": CHATS, "/responses": RESPONSES}
+_ALIASES: Mapping[str, str] = {"/chat/completions": CHATS, "/responses": RESPONSES}
 
 # Types of a part that is a file, in the APIs of Anthropic and OpenAI. No engine reads one.
 DOCUMENTS = frozenset({"document", "file", "input_file"})
 
-_PROPS = "/props"
+_PROPS, _TOKENIZE = "/props", "/tokenize"
+
+# vLLM's words for a prompt that it cut before it counted its tokens (0.32 and 0.33, renderers/params.py).
+_CUT_SHORT = re.compile(r"at least \d+(?= input tokens)")
 CHARACTERS_PER_TOKEN = 16  # more than any text has on average; English has 4, indented code up to 8
 
 
@@ -54,7 +57,7 @@ class EngineQuirks:
     without it, TOOL_CALL_PARSER decides about tools. `any_model`: it answers for any model name.
     `one_prompt`: /v1/completions takes one text, without `echo` and `suffix`. `schema_of_chats`: /v1/responses obeys
     `response_format` but ignores `text.format`. `any_tool`: the name in a `tool_choice` is ignored.
-    `mistakes`: the texts of answers with status 500 to a client's mistake.
+    `readers`: for routes whose mistakes it answers with 500, a route that reads the same request and does not generate.
     """
 
     pictures: frozenset[str] = frozenset()
@@ -63,7 +66,7 @@ class EngineQuirks:
     one_prompt: bool = False
     schema_of_chats: bool = False
     any_tool: bool = False
-    mistakes: re.Pattern[str] | None = None
+    readers: Mapping[str, str] = field(default_factory=dict)
 
 
 NO_QUIRKS = EngineQuirks()
@@ -103,6 +106,10 @@ class Contract:
         if path not in GENERATING or not isinstance(said, dict):
             return
         self._check_model(said)
+        _check_fields(said)
+        repaired = [_without_server_tools(said), _with_whole_calls(path, said), _with_one_system(path, said)]
+        if path == RESPONSES:
+            repaired += [_without_hidden_thoughts(said), self._quirks.schema_of_chats and _with_plain_items(said)]
         parts = list(_parts(said.get("input" if path == RESPONSES else "messages")))
         _check_parts(parts)
         kinds, tools = {str(part.get("type")) for part in parts}, _offers_tools(said)
@@ -111,7 +118,7 @@ class Contract:
             _check_abilities(can, kinds, tools=tools, by_template=by_template)
         if path == COMPLETIONS and self._quirks.one_prompt:
             _check_prompt(said)
-        changed = self._cap(said)
+        changed = self._cap(said) or any(repaired)
         if path == RESPONSES and self._quirks.schema_of_chats:
             changed = _with_schema(said) or changed
         if self._quirks.any_tool:
@@ -138,6 +145,25 @@ class Contract:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
         return True
+
+    async def explained(self, scope: Scope, request: Request, status: int, said: str) -> tuple[int, str]:
+        """The status and the text of an engine's error: which of both is at fault, and both numbers of a long prompt.
+
+        An engine refuses a request before it generates, or fails itself later. What a route without generation
+        refuses too is the client's mistake; clients repeat a request that was answered with 500.
+        """
+        path = str(_ALIASES.get(scope["path"], scope["path"]))
+        if status == HTTPStatus.INTERNAL_SERVER_ERROR and (reader := self._quirks.readers.get(path)):
+            refused, _ = await ask_inside(self._app, scope, reader, self._authorization, request.body)
+            if refused in {HTTPStatus.BAD_REQUEST, HTTPStatus.INTERNAL_SERVER_ERROR}:
+                return int(HTTPStatus.BAD_REQUEST), said
+        if status == HTTPStatus.BAD_REQUEST and _CUT_SHORT.search(said) and isinstance(request.said, dict):
+            asked = json.dumps(_countable(path, request.said)).encode()
+            counted, body = await ask_inside(self._app, scope, _TOKENIZE, self._authorization, asked)
+            count = json_object(body).get("count")
+            if counted == HTTPStatus.OK and type(count) is int:
+                said = _CUT_SHORT.sub(str(count), said)
+        return status, said
 
     def _check_length(self, request: Request) -> None:
         """Raises ErrorAnswer for a text that cannot fit: to count its tokens, an engine keeps all others waiting."""
@@ -212,9 +238,12 @@ def _check_parts(parts: list[dict[str, Any]]) -> None:
             raise ErrorAnswer(400, said, "invalid_image")
 
 
+_OF_CLIENTS = frozenset({None, "function", "custom"})  # types of tools that the client runs
+
+
 def _offers_tools(said: dict[str, Any]) -> bool:
     """Whether the model may call tools of the client; tools of OpenAI's servers, such as web_search, are not meant."""
-    own = [tool for tool in _dicts(said.get("tools")) if tool.get("type") in {None, "function", "custom"}]
+    own = [tool for tool in _dicts(said.get("tools")) if tool.get("type") in _OF_CLIENTS]
     choice = said.get("tool_choice")
     return bool(own) and choice != "none" and not (isinstance(choice, dict) and choice.get("type") == "none")
 
@@ -243,6 +272,167 @@ def _check_prompt(said: dict[str, Any]) -> None:
     for name in ("suffix", "echo"):
         if said.get(name):
             raise ErrorAnswer(400, f"this engine does not support `{name}`", f"{name}_not_supported")
+
+
+_OBJECTS = ("structured_outputs", "vllm_xargs")  # vLLM answers other values, or those inside, with 500
+
+
+def _check_fields(said: dict[str, Any]) -> None:
+    inner = said.get("vllm_xargs")
+    fields = {name: said.get(name) for name in _OBJECTS}
+    fields["kv_transfer_params"] = inner.get("kv_transfer_params") if isinstance(inner, dict) else None
+    custom = [tool for tool in _dicts(said.get("tools")) if tool.get("type") == "custom"]
+    for name, value in fields.items():
+        if value is not None and not isinstance(value, dict):
+            raise ErrorAnswer(400, f"`{name}` must be an object", "invalid_request_error")
+    if any(isinstance(tool.get("format"), dict) and tool["format"].get("type") == "grammar" for tool in custom):
+        raise ErrorAnswer(
+            400, "no engine obeys the grammar of a custom tool: leave out `format`", "grammar_not_supported"
+        )
+    if said.get("background"):
+        raise ErrorAnswer(400, "the endpoint keeps no answers: leave out `background`", "background_not_supported")
+
+
+def _without_server_tools(said: dict[str, Any]) -> bool:
+    """Drop tools that servers of OpenAI and Anthropic run, such as web_search: no engine has them."""
+    offered = said.get("tools")
+    if not isinstance(offered, list):
+        return False
+    kept = [tool for tool in offered if not isinstance(tool, dict) or tool.get("type") in _OF_CLIENTS]
+    if len(kept) == len(offered):
+        return False
+    name, choice = _tool_name(said.get("tool_choice")), said.get("tool_choice")
+    if not kept:
+        said.pop("tools")
+    else:
+        said["tools"] = kept
+    dropped = isinstance(choice, dict) and (name is not None or choice.get("type") not in {"auto", "any", "none"})
+    if not kept or (dropped and name not in map(_tool_name, kept)):
+        said.pop("tool_choice", None)
+    return True
+
+
+def _with_whole_calls(path: str, said: dict[str, Any]) -> bool:
+    """Give the calls of earlier turns the arguments that all engines read. Raises ErrorAnswer for broken ones.
+
+    Clients send what a model wrote: nothing for no arguments, an object instead of its text, or a text that was cut.
+    """
+    changed = False
+    for call, name in _calls(path, said):
+        value = call.get(name)
+        as_text = name == "arguments"
+        if isinstance(value, str) and value.strip():
+            try:
+                parsed = json.loads(value)
+            except (ValueError, RecursionError):
+                raise _broken(call, value) from None
+            if as_text:
+                continue
+            value = parsed
+        elif value is None or value == "":
+            value = {}
+        elif isinstance(value, dict) and not as_text:
+            continue
+        if not isinstance(value, dict):
+            raise _broken(call, json.dumps(value))
+        call[name], changed = (json.dumps(value) if as_text else value), True
+    return changed
+
+
+def _calls(path: str, said: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The tool calls of a conversation, each with the field that holds its arguments."""
+    if path == RESPONSES:
+        yield from ((one, "arguments") for one in _dicts(said.get("input")) if one.get("type") == "function_call")
+        return
+    for message in _dicts(said.get("messages")):
+        yield from ((one, "input") for one in _dicts(message.get("content")) if one.get("type") == "tool_use")
+        for call in _dicts(message.get("tool_calls")):
+            if isinstance(function := call.get("function"), dict):
+                yield function, "arguments"
+
+
+def _broken(call: dict[str, Any], value: str) -> ErrorAnswer:
+    said = f"the arguments of the tool call `{str(call.get('name'))[:80]}` are not a JSON object: `{value[:80]}`"
+    return ErrorAnswer(400, said, "invalid_tool_call")
+
+
+def _without_hidden_thoughts(said: dict[str, Any]) -> bool:
+    """Leave out the reasoning of earlier turns that is encrypted or only summarized: no engine can read it."""
+    items, included = said.get("input"), said.get("include")
+    changed = isinstance(included, list) and _ENCRYPTED in included
+    if isinstance(included, list):
+        said["include"] = [one for one in included if one != _ENCRYPTED]
+    thoughts = [one for one in _dicts(items) if one.get("type") == "reasoning"]
+    for one in thoughts:
+        one.pop("encrypted_content", None)
+    if isinstance(items, list):
+        said["input"] = [one for one in items if one not in thoughts or one.get("content")]
+    return changed or bool(thoughts)
+
+
+_ENCRYPTED = "reasoning.encrypted_content"
+
+
+def _with_plain_items(said: dict[str, Any]) -> bool:
+    """Give items of /v1/responses the form that llama.cpp reads (b11549): answers in parts, calls as functions'."""
+    changed = False
+    for one in _dicts(said.get("input")):
+        kind, content = one.get("type", "message"), one.get("content")
+        if kind == "message" and one.get("role") == "assistant" and isinstance(content, str):
+            one.update(type="message", content=[{"type": "output_text", "text": content}])
+        elif kind == "custom_tool_call":
+            one.update(type="function_call", arguments=json.dumps({"input": one.pop("input", "")}))
+        elif kind == "custom_tool_call_output":
+            one["type"] = "function_call_output"
+        else:
+            continue
+        changed = True
+    return changed
+
+
+_SYSTEM = frozenset({"system", "developer"})
+
+
+def _with_one_system(path: str, said: dict[str, Any]) -> bool:
+    """Join the system and developer messages at the front: templates such as Qwen3.5's refuse them elsewhere."""
+    field_name = "input" if path == RESPONSES else "messages"
+    messages, apart = said.get(field_name), {RESPONSES: "instructions", **dict.fromkeys(MESSAGES, "system")}.get(path)
+    if not isinstance(messages, list):
+        return False
+    systems = [one for one in messages if isinstance(one, dict) and one.get("role") in _SYSTEM]
+    in_place = apart is None and len(systems) == 1 and systems[0].get("role") == "system" and messages[0] is systems[0]
+    if not systems or in_place:
+        return False
+    contents = [one.get("content") for one in systems]
+    if any("text" not in part for content in contents for part in _dicts(content)):
+        return False
+    if apart is not None and said.get(apart):
+        contents.insert(0, said[apart])
+    joined = _joined(contents)
+    said[field_name] = [one for one in messages if not (isinstance(one, dict) and one.get("role") in _SYSTEM)]
+    if apart is None:
+        said[field_name].insert(0, {"role": "system", "content": joined})
+    else:
+        said[apart] = joined
+    return True
+
+
+def _joined(contents: list[Any]) -> str:
+    """The texts of several contents, with an empty line between two of them."""
+    texts = ("".join(texts_of(content)) for content in contents)
+    return "\n\n".join(text for text in texts if text)
+
+
+def _countable(path: str, said: dict[str, Any]) -> dict[str, Any]:
+    """The request for the number of its tokens, as vLLM's /tokenize reads it."""
+    if path == COMPLETIONS:
+        return {name: said[name] for name in ("model", "prompt") if name in said}
+    apart = [said[name] for name in ("system", "instructions") if said.get(name)]
+    turns = said.get("input" if path == RESPONSES else "messages")
+    turns = [{"role": "user", "content": turns}] if isinstance(turns, str) else _dicts(turns)
+    told = [{"role": "system", "content": _joined(apart)}] if apart else []
+    told += [{"role": one["role"], "content": _joined([one.get("content")])} for one in turns if "role" in one]
+    return {"messages": told, **({"model": said["model"]} if "model" in said else {})}
 
 
 def _with_schema(said: dict[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -252,6 +253,7 @@ class Metered:
         reserved = min(request.tokens(most), most)
         if (wait := self._limits.reserve(key, reserved, begun)) is not None:
             raise _limited(key, wait)
+        answer.explains = partial(self._contract.explained, scope, request)
         answer.strips = asked(self._asks, scope["path"], request)
         try:
             with answer.awaited(self._silence):

@@ -6,8 +6,7 @@ gives errors the form of the route's API, and names the key and the origin.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from time import monotonic
@@ -32,20 +31,21 @@ LONGEST_ERROR = 1 << 16  # bytes of an engine's error that are read to rewrite i
 # The beginning of headers that only the gateway sends: vLLM allows all origins, llama.cpp the one that asks.
 _OF_ORIGINS = b"access-control-"
 
+Explains = Callable[[int, str], Awaitable[tuple[int, str]]]
+
 _OF_A_BODY = frozenset({b"content-type", b"content-length", b"content-encoding", b"transfer-encoding"})
 
 
 class Reply:
     """The answer to one HTTP request. `send` takes the engine's messages, `say` those of the gateway itself.
 
-    `strips`: what is taken out of a stream.
+    `strips`: what is taken out of a stream. `explains`: gives the status and the text that an engine's error gets.
     """
 
-    def __init__(self, scope: Scope, send: Send, origin: Headers, mistakes: re.Pattern[str] | None) -> None:
-        """`origin`: headers for the page that asked. `mistakes`: texts of errors 500 that are the client's mistake."""
+    def __init__(self, scope: Scope, send: Send, origin: Headers) -> None:
+        """`origin`: headers for the page that asked."""
         self._scope, self._send = scope, send
         self._headers = [*origin]
-        self._mistakes = mistakes
         self._status = 0
         self._done = False
         self._held: Message | None = None
@@ -55,6 +55,7 @@ class Reply:
         self._silence: Silence | None = None
         self._waits = False
         self.strips = Strips.NOTHING
+        self.explains: Explains | None = None
 
     def name_key(self, name: str) -> None:
         """Name the key of the request in a header, for the log of a proxy."""
@@ -160,10 +161,12 @@ class Reply:
             said = f"`{scope['method']} {scope['path'][:80]}` is not a route of this endpoint"
             await answer_error(scope, self._beside, 404, said, "not_found")
             return
-        failed = status == HTTPStatus.INTERNAL_SERVER_ERROR
-        if failed and self._mistakes is not None and isinstance(text, str) and self._mistakes.search(text):
-            status, error = int(HTTPStatus.BAD_REQUEST), None
-        if isinstance(text, str) and (status != held["status"] or is_anthropic(scope)):
+        known = text
+        if isinstance(text, str) and self.explains is not None:
+            status, text = await self.explains(status, text)
+        if status != held["status"]:
+            error = None
+        if isinstance(text, str) and (status != held["status"] or text != known or is_anthropic(scope)):
             kept = [pair for pair in held["headers"] if pair[0].lower() not in _OF_A_BODY]
             await answer_error(scope, self._beside, status, text, _code_of(error), kept)
         else:

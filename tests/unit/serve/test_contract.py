@@ -241,13 +241,61 @@ def test_an_error_that_says_something_stays() -> None:
         assert ask(Answers({CHAT: (500, odd)}), CHAT, {}, quirks=GAPS) == (500, odd)
 
 
-def test_a_clients_mistake_is_no_failure_of_the_server() -> None:
-    def answered(message: str) -> int:
-        return ask(Answers({CHAT: (500, {"error": {"message": message}})}), CHAT, {}, quirks=GAPS)[0]
+@pytest.mark.parametrize(
+    ("path", "reader"),
+    [
+        (CHAT, f"{CHAT}/input_tokens"),
+        (RESPONSES, f"{RESPONSES}/input_tokens"),
+        (MESSAGES, f"{MESSAGES}/count_tokens"),
+    ],
+)
+def test_an_engine_that_refuses_before_it_generates_is_right(path: str, reader: str) -> None:
+    for text in ("Unknown reasoning format: nope", "failed to decode", "out of memory"):
+        failed = (500, {"error": {"message": text}})
+        refusing, failing = Answers({path: failed, reader: failed}), Answers({path: failed})
+        status, said = ask(refusing, path, {"max_tokens": 1}, quirks=GAPS)
+        assert (status, said["error"]["message"]) == (400, text)
+        assert refusing.read[0] == refusing.read[1]
+        assert ask(failing, path, {"max_tokens": 1}, quirks=GAPS)[0] == 500
+        # an engine without such a route says itself what it means
+        assert ask(refusing, path, {"max_tokens": 1})[0] == 500
 
-    assert answered("'messages' is required") == 400
-    assert answered("Invalid base64 value") == 400
-    assert answered("failed to decode") == 500
+
+def test_a_prompt_that_is_too_long_says_how_long_it_is() -> None:
+    words = "context length is 2048 tokens. However, your prompt contains at least 2049 input tokens"
+    refused = (400, {"error": {"message": words}})
+    for path, body in (
+        (CHAT, {"messages": ASKED}),
+        (COMPLETIONS, {"prompt": "a"}),
+        (RESPONSES, {"input": "a", "instructions": "b"}),
+        (MESSAGES, {"messages": ASKED, "system": "b"}),
+    ):
+        engine = Answers({path: refused, "/tokenize": (200, {"count": 6013})})
+        status, said = ask(engine, path, body)
+        assert (status, said["error"]["message"]) == (400, words.replace("at least 2049", "6013"))
+        unknown = Answers({path: refused, "/tokenize": (400, {})})
+        assert ask(unknown, path, body)[1]["error"]["message"] == words
+
+
+def test_what_a_system_message_holds_beside_text_stays_in_its_place() -> None:
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{drawn('PNG')}"}}
+    messages = [*ASKED, {"role": "system", "content": [image]}]
+    engine = Answers()
+    assert ask(engine, CHAT, {"messages": messages})[0] == 200
+    assert engine.read[-1]["messages"] == messages
+
+
+def test_system_messages_are_joined_in_their_order() -> None:
+    engine = Answers()
+    late = [
+        {"role": "system", "content": "a"},
+        *ASKED,
+        {"role": "developer", "content": [{"text": "b"}, {"text": "c"}]},
+    ]
+    ask(engine, CHAT, {"messages": late})
+    assert engine.read[-1]["messages"] == [{"role": "system", "content": "a\n\nbc"}, *ASKED]
+    ask(engine, RESPONSES, {"input": late, "instructions": "first"})
+    assert (engine.read[-1]["instructions"], engine.read[-1]["input"]) == ("first\n\na\n\nbc", ASKED)
 
 
 def test_one_model_of_the_list_is_answered() -> None:
