@@ -12,7 +12,8 @@ header.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from dflash_deploy.serve.gateway.asgi import MIB, App, ErrorAnswer, Receive, Scope, Send, header_values
 from dflash_deploy.serve.gateway.body import check_head, read_for_proxy, unread
@@ -65,9 +66,10 @@ class DenyByDefault:
         self._keys = Keyring(environment, engine_key)
         self._first = b"Bearer " + (engine_key or self._keys.owner_key).encode()
         self._silent_for = Settings.hang_seconds.read(environment)
-        self._progress = Progress(app, self._silent_for, self._first)
+        names = Settings.served_model_name.read(environment) or (Settings.model_path.text(environment),)
+        self._progress = Progress(app, self._silent_for, self._first, names[0])
+        self._refusals = Refusals()
         self._counters = KeyCounters()
-        self._mistakes = quirks.mistakes
         self._origins = Origins(environment)
         self._most = Settings.max_body_mib.read(environment) * MIB
         asks = asks or asks_of_vllm(environment)
@@ -93,7 +95,7 @@ class DenyByDefault:
         if self._origins.answers(scope):
             await self._origins.answer(scope, send)
             return
-        answer = Reply(scope, send, self._origins.headers(scope), self._mistakes)
+        answer = Reply(scope, send, self._origins.headers(scope))
         try:
             if _is_liveness(scope) and await self._progress.hangs(scope):
                 said = f"requests are in flight, and the engine has done nothing for {self._silent_for} s"
@@ -131,6 +133,7 @@ class DenyByDefault:
         """Why a request does not get to the engine; `None` if its key opens the route."""
         if key is None:
             self._counters.count_refused()
+            self._refusals.say()
             said = "a valid API key is required: send it once, as `Authorization: Bearer KEY` or as `x-api-key: KEY`"
             return ErrorAnswer(401, said, "invalid_api_key", [(b"www-authenticate", b"Bearer")])
         if not _allows(key, scope):
@@ -145,6 +148,21 @@ class DenyByDefault:
     def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, *BARE_KEYS}]
         return [*others, (AUTHORIZATION, self._first)]
+
+
+class Refusals:
+    """Says in the log how many requests came without a valid key, once a second: thousands would fill it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._unsaid, self._said_at = 0, float("-inf")
+
+    def say(self) -> None:
+        """Count one request, and write a line unless one was written within the last second."""
+        self._unsaid += 1
+        if self._clock() - self._said_at >= 1:
+            print(f"dflash: {self._unsaid} requests without a valid key since the last such line", flush=True)
+            self._unsaid, self._said_at = 0, self._clock()
 
 
 def _key_of(scope: Scope) -> bytes | None:

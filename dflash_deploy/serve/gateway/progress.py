@@ -3,16 +3,18 @@
 An engine whose core hangs still answers /health, so that routers and probes keep sending requests to it. The gateway
 sees every answer. If all are silent, it compares the engine's own counters in /metrics: a long prompt or a long answer
 that is not streamed is silent too, but moves them with each step. vLLM's change with each chunk of a prompt (use of the
-cache), and llama.cpp answers /metrics between two batches.
+cache), and llama.cpp answers /metrics between two batches. Last, it asks for a token: one request may wait alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from time import monotonic
 
 from dflash_deploy.serve.gateway.asgi import App, Scope, ask_inside
@@ -20,7 +22,7 @@ from dflash_deploy.serve.gateway.keys import METRICS
 
 LOOKS_AFTER = 0.1  # the part of the limit after which /health compares the engine's counters: before, it costs nothing
 PROVEN = 0.8  # the part of the limit in which the counters must not change
-SAMPLE = 1.0  # seconds that /health waits for the counters. A later answer is there for the next /health.
+SAMPLE = 1.0  # seconds that /health waits for the counters, and for a token; a later answer is for the next /health
 _COUNTS = re.compile(rb"^(?:vllm|sglang|llamacpp):.*$", re.MULTILINE)
 
 
@@ -80,13 +82,15 @@ class Silence:
 class Progress:
     """Watches the requests that an application serves."""
 
-    def __init__(self, app: App, limit: float, authorization: bytes) -> None:
-        """`limit`: seconds without progress that are a hang, 0 for never. `authorization`: what opens its /metrics."""
+    def __init__(self, app: App, limit: float, authorization: bytes, model: str) -> None:
+        """`limit`: seconds without progress that are a hang, 0 for never. `authorization`: what opens the engine."""
         self._app = app
         self._limit = limit
         self._authorization = authorization
         self.silence = Silence()
         self._asked: asyncio.Task[str] | None = None
+        self._token = json.dumps({"model": model, "prompt": "1", "max_tokens": 1}).encode()
+        self._generates: asyncio.Task[bool] | None = None
 
     async def hangs(self, scope: Scope) -> bool:
         """Whether the engine hangs, at a request of /health with this scope."""
@@ -98,7 +102,26 @@ class Progress:
         counters = None
         if done:
             counters, self._asked = self._asked.result(), None
-        return self.silence.hangs(monotonic(), self._limit, counters)
+        return self.silence.hangs(monotonic(), self._limit, counters) and not await self._answers(scope)
+
+    async def _answers(self, scope: Scope) -> bool:
+        """Whether the engine generates a token now: a grammar that vLLM compiles keeps only its own request waiting."""
+        if self._generates is None:
+            self._generates = asyncio.create_task(self._generate(scope))
+        done, _ = await asyncio.wait({self._generates}, timeout=SAMPLE)
+        if not done:
+            return False
+        answers, self._generates = self._generates.result(), None
+        if answers:
+            self.silence.moved(monotonic())
+        return answers
+
+    async def _generate(self, scope: Scope) -> bool:
+        with suppress(Exception):
+            # whatever it raises: a request of a client would show it
+            status, _ = await ask_inside(self._app, scope, "/v1/completions", self._authorization, self._token)
+            return status == HTTPStatus.OK
+        return False
 
     async def _counters(self, scope: Scope) -> str:
         """A digest of the engine's counters; empty if it has none, or does not show them."""

@@ -1,12 +1,14 @@
 """The lock lets in who has a key, answers /health, and opens for nothing else."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dflash_deploy.serve.gateway.asgi import Scope
+from dflash_deploy.serve.gateway.auth import Refusals
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.serve.refusal import Refused
 from tests.support.locked import (
@@ -222,3 +224,13 @@ def test_the_servers_own_start_passes_and_a_connection_of_another_kind_does_not(
 def test_without_sound_keys_there_is_no_server(environment: dict[str, str]) -> None:
     with pytest.raises(Refused):
         lock(Engine(), environment)
+
+
+def test_requests_without_a_key_have_one_line_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    now = 100.0
+    refusals = Refusals(lambda: now)
+    for _ in range(3000):
+        refusals.say()
+    now += 1
+    refusals.say()
+    assert re.findall(r"dflash: (\d+) requests without a valid key", capsys.readouterr().out) == ["1", "3000"]

@@ -87,12 +87,14 @@ def test_clients_that_give_up_and_come_again_do_not_hide_a_hang() -> None:
 
 @dataclass
 class Engine:
-    """An application whose answers wait for `gate`, with one counter."""
+    """An application whose answers wait for `gate`, with one counter; with `generates`, only those of chats."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     steps: int = 0
     shows: bool = True
     asked: int = 0
+    generates: bool = False
+    generated: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         text = b""
@@ -101,6 +103,8 @@ class Engine:
             text = f'# HELP x\nvllm:iteration_tokens_total_count{{engine="0"}} {self.steps}\n'.encode()
             if not self.shows:
                 await asyncio.Event().wait()
+        elif self.generates and scope["path"] == "/v1/completions":
+            self.generated += 1
         elif scope["method"] == "POST":
             more = True
             while more:
@@ -187,6 +191,21 @@ def test_health_is_503_while_it_hangs_and_200_after(clock: Clock, shows: bool) -
         engine.gate.set()
         await request
         assert await health(door) == 200
+
+    run(engine, story)
+
+
+def test_one_request_that_never_ends_is_no_hang_while_others_are_answered(clock: Clock) -> None:
+    engine = Engine(generates=True)
+
+    async def story(door: DenyByDefault) -> None:
+        request = await posted(door)
+        for _ in range(50):
+            assert await health(door) == 200
+            clock.now += 10
+        # once in each limit
+        assert 3 <= engine.generated <= 5
+        request.cancel()
 
     run(engine, story)
 
