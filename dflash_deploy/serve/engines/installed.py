@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from dflash_deploy.serve.gateway.connections import IDLE_SECONDS
+
 # The module that runs the server in the wheel of `xllamacpp`.
 WHEEL_SERVER = "dflash_deploy.serve.engines.llamacpp_wheel"
 
@@ -42,6 +44,10 @@ class InstalledEngine:
             "VLLM_NO_USAGE_STATS": base.get("VLLM_NO_USAGE_STATS", "1"),
             # an allowed domain must not redirect to another one
             "VLLM_MEDIA_URL_ALLOW_REDIRECTS": base.get("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "0"),
+            # uvicorn's 5 s would close connections that clients and proxies keep for their next request
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": base.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", str(int(IDLE_SECONDS))),
+            # it stops waiting for a pattern, but the thread that compiles it goes on: `gateway.grammars` bounds that
+            "VLLM_REGEX_COMPILATION_TIMEOUT_S": base.get("VLLM_REGEX_COMPILATION_TIMEOUT_S", "5"),
             # a `vllm` directory in the working directory, such as a clone, is not the engine
             "PYTHONSAFEPATH": "1",
         }

@@ -25,6 +25,7 @@ from dflash_deploy.serve.engines.base import (
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.engines.installed import package_directory
 from dflash_deploy.serve.field import SGLANG
+from dflash_deploy.serve.gateway.connections import IDLE_SECONDS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Nodes, Settings
@@ -143,7 +144,12 @@ class Sglang(Engine):
             title=f"SGLang {version}: sglang.launch_server",
             command=(sys.executable, "-m", "dflash_deploy.serve.engines.sglang_server", *arguments),
             arguments=tuple(arguments),
-            environment={**environment, **traces_environment(settings, self), **secrets},
+            environment={
+                "SGLANG_TIMEOUT_KEEP_ALIVE": str(int(IDLE_SECONDS)),
+                **environment,
+                **traces_environment(settings, self),
+                **secrets,
+            },
         )
 
     def shortcomings(self, server: Path) -> list[str]:

@@ -8,6 +8,7 @@ the address that holds most is closed, which is never one that has just sent a r
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import sys
 import time
@@ -116,12 +117,21 @@ UVICORN = {
 
 
 def guard_uvicorn() -> None:
-    """Limit the connections of the server of vLLM and SGLang, which has no limit of its own; once in a process."""
+    """Limit the connections of the server of vLLM and SGLang, which has no limit of its own; once in a process.
+
+    Its log has no line for each request without a valid key: the gateway says their number.
+    """
     for module, name in UVICORN.items():
         protocol = getattr(sys.modules.get(module), name, None)
         if protocol is not None and not hasattr(protocol, "dflash_guard"):
             protocol.dflash_guard = WaitingConnections()
             _guard(protocol, protocol.dflash_guard)
+            logging.getLogger("uvicorn.access").addFilter(_is_admitted)
+
+
+def _is_admitted(line: logging.LogRecord) -> bool:
+    # the last argument of a line is the status (uvicorn 0.30 to 0.54)
+    return not (isinstance(line.args, tuple) and line.args[-1:] == (401,))
 
 
 def _guard(protocol: Any, waiting: WaitingConnections) -> None:

@@ -1,8 +1,12 @@
 """Connections that hold a place without a request are closed, and never those that have one."""
 
 import asyncio
+import logging
 from typing import Any
 
+import pytest
+
+from dflash_deploy.serve.gateway import connections
 from dflash_deploy.serve.gateway.connections import FIRST_SECONDS, IDLE_SECONDS, MOST_HEAD, WaitingConnections
 
 
@@ -116,3 +120,12 @@ def test_what_has_closed_is_forgotten() -> None:
         assert not vars(house.waiting)["_hosts"]
 
     within(check)
+
+
+@pytest.mark.parametrize(("status", "lines"), [(401, 0), (200, 1), (403, 1)])
+def test_the_servers_log_leaves_out_requests_without_a_key(status: int, lines: int) -> None:
+    line = '%s - "%s %s HTTP/%s" %d'
+    told = logging.LogRecord(
+        "uvicorn.access", logging.INFO, "", 1, line, ("1.2.3.4:5", "GET", "/", "1.1", status), None
+    )
+    assert connections._is_admitted(told) is bool(lines)
