@@ -28,10 +28,12 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: object) -> str:
     """The text of a page for the site. mkdocs calls this for each page.
 
-    Links out of docs/ lead to the repository. `extra.search` of mkdocs.yml is the weight of each folder in the search.
+    Links out of docs/ lead to the repository. `extra.search` of mkdocs.yml has weights in the search: of a page, else
+    of its folder.
     """
     name = page.file.src_uri
-    page.meta["search"] = {"boost": config.extra["search"].get(name.partition("/")[0], 1)}
+    weights = config.extra["search"]
+    page.meta["search"] = {"boost": weights.get(name, weights.get(name.partition("/")[0], 1))}
     if name == FAILURES:
         markdown = _with_anchors(markdown)
 

@@ -118,16 +118,61 @@ field.dispatchEvent(new Event('keyup'));
 FOUND = "[...document.querySelectorAll('.md-search-result__item > a')].map(link => new URL(link.href).pathname)"
 
 
+def found_for(page: Page, question: str) -> list[str]:
+    """The first three pages that the search finds."""
+    page.evaluate("document.querySelector('.md-search__input').focus()")
+    page.evaluate(TYPE % '""')
+    page.until(f"{FOUND}.length === 0")
+    page.evaluate(TYPE % json.dumps(question))
+    page.until(f"{FOUND}.length > 0")
+    found: list[str] = page.evaluate(f"return {FOUND}.slice(0, 3)")
+    return found
+
+
+# What the theme's copy button takes of each block with prompts.
+COPIED = """
+return [...document.querySelectorAll('code:has(> .gp)')].map(block => {
+  block.setAttribute('data-md-copying', '');
+  const text = block.innerText;
+  block.removeAttribute('data-md-copying');
+  return text.trimEnd();
+});
+"""
+
+# What a reader types who has no time, and the page that must be the first one.
+FIRST = {
+    "out of memory": "explanation/memory",
+    "ollama": "how-to/talk-to-the-model",
+    "port in use": "how-to/report-a-failure",
+    "spark": "tutorials/dgx-spark",
+    "dgx spark": "tutorials/dgx-spark",
+    "gb10": "tutorials/dgx-spark",
+}
+
+
+def test_the_search_finds_the_page_for_someone_in_need_first(page: Page, address: str) -> None:
+    page.open(address + "index.html")
+    found = {question: found_for(page, question)[0] for question in FIRST}
+    assert found == {question: f"/{name}.html" for question, name in FIRST.items()}
+
+
+@pytest.mark.parametrize("name", ["no-gpu", "first-box", "dgx-spark", "coding-assistant"])
+def test_the_copy_button_takes_commands_without_prompts_and_output(page: Page, address: str, name: str) -> None:
+    page.open(f"{address}tutorials/{name}.html")
+    copied = page.evaluate(COPIED)
+    shown = list(documents.transcripts(ROOT / "docs" / "tutorials" / f"{name}.md"))
+    assert copied
+    assert shown
+    lines = [line for text in copied for line in text.splitlines() if line.strip()]
+    assert all(line.startswith("dflash-deploy ") for line in lines)
+    assert len(lines) == len(shown)
+
+
 def test_the_search_finds_the_right_page_among_the_first_three(page: Page, address: str) -> None:
     page.open(address + "index.html")
-    page.evaluate("document.querySelector('.md-search__input').focus()")
     missed = {}
     for question, wanted in QUESTIONS.items():
-        page.evaluate(TYPE % '""')
-        page.until(f"{FOUND}.length === 0")
-        page.evaluate(TYPE % json.dumps(question))
-        page.until(f"{FOUND}.length > 0")
-        found = page.evaluate(f"return {FOUND}.slice(0, 3)")
+        found = found_for(page, question)
         if not {f"/{one}.html" for one in wanted} & set(found):
             missed[question] = found
     assert not missed

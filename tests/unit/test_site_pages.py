@@ -10,7 +10,9 @@ from dflash_deploy.errors import where_explained
 from tests.support.documents import ROOT
 from tools.site_pages import FAILURES, on_page_markdown
 
-CONFIG = SimpleNamespace(extra={"repository": "https://example.com/repository", "search": {"how-to": 4}})
+CONFIG = SimpleNamespace(
+    extra={"repository": "https://example.com/repository", "search": {"how-to": 4, "how-to/a.md": 9}}
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,9 @@ def on_the_site_of(name: str, text: str) -> tuple[str, object]:
     return on_page_markdown(text, page=page, config=CONFIG, files=()), page.meta["search"]
 
 
-@pytest.mark.parametrize(("page", "boost"), [("index.md", 1), ("how-to/tune.md", 4), ("reference/up.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "boost"), [("index.md", 1), ("how-to/tune.md", 4), ("how-to/a.md", 9), ("reference/up.md", 1)]
+)
 def test_what_a_reader_does_is_found_before_what_a_reader_looks_up(page: str, boost: float) -> None:
     assert on_the_site_of(page, "")[1] == {"boost": boost}
 
