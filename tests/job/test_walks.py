@@ -1,14 +1,20 @@
 """The first minutes of a user, and the tutorials of three readers in their order, with the real llama.cpp."""
 
+import os
+import re
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from dflash_deploy.client.images import plain_png
 from dflash_deploy.deployment.directory import Deployment
 from tests.support import documents
 from tests.support.cli import dflash
+from tests.support.ports import free_port
 from tests.support.screen import on_screen
 
 pytestmark = pytest.mark.slow
@@ -51,6 +57,40 @@ def test_two_commands_behind_the_installation_lead_to_an_own_answer(home: Path) 
     assert "running" in dflash("list", at=home).succeeded().out
     assert int(Deployment(home / "dflash" / "cpu").values["DFLASH_PORT"]) > 8000
     dflash("down", at=home).succeeded()
+
+
+# What installs the command: the tests have it.
+INSTALLS = ("git clone ", "pipx ", "python3 -m venv ", "pip ")
+
+
+def pasted(page: str) -> str:
+    """What a reader pastes into a shell: each block of a tutorial in order, of those with output the commands."""
+    text = (documents.ROOT / "docs" / "tutorials" / f"{page}.md").read_text(encoding="utf-8")
+    lines: list[str] = []
+    for block in MarkdownIt("commonmark").parse(text):
+        if block.type in {"code_block", "fence"}:
+            shown = block.content.splitlines()
+            lines += [one.removeprefix("$ ") for one in shown if block.type == "code_block" or one.startswith("$ ")]
+    return "\n".join(line for line in lines if not line.startswith(INSTALLS))
+
+
+# Tutorials for one box, with the options of their `init` that only the reader's machine has.
+BOXES = {
+    "first-box": "--profile rtx-3090( --runtime compose)?",
+    "dgx-spark": "--profile dgx-spark --recipe [a-z0-9.-]+",
+}
+
+
+@pytest.mark.parametrize(("page", "machine"), BOXES.items())
+def test_a_tutorial_works_as_it_is_pasted(page: str, machine: str, home: Path) -> None:
+    mine = "--profile cpu --engine llamacpp --runtime native"
+    script = re.sub(machine, mine, pasted(page)).replace(f"init {mine}", f"init {mine} --port {free_port()}")
+    script = script.replace("photo.jpg", "~/red.png")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    shell = ["bash", "-euxc", f"{script}\ndflash-deploy down"]
+    ran = subprocess.run(shell, cwd=home, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "checks passed" in ran.stdout
 
 
 def typed(page: str) -> list[tuple[str, ...]]:
