@@ -92,7 +92,7 @@ def chat(
     from dflash_deploy.operations.ask import asked
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadInput("chat needs a terminal", hint="in a pipe: dflash-deploy ask")
+        raise BadInput("chat needs a terminal", hint="in a pipe: `dflash-deploy ask`")
     with asked(directory, url=url, key_file=key_file, model=model) as found:
         note(f"{found.endpoint.model} on {found.endpoint.url}; /help lists what can be typed, Ctrl-D ends")
         Conversation(found, system).run()

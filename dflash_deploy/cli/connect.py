@@ -127,7 +127,7 @@ def _listed(found: Connections) -> Report:
     drawn = Grid("client", "what", "where it goes", wraps=("what", "where it goes"))
     for name, one in found.known.items():
         drawn.add_row(name, one.title, one.where)
-    ending = (f"endpoint   {found.base_url}, model {found.endpoint.model}", "next       dflash-deploy connect CLIENT")
+    ending = (f"endpoint   {found.base_url}, model {found.endpoint.model}", "next       dflash-deploy connect opencode")
     return Report(found.listed(), (drawn, "", *ending))
 
 

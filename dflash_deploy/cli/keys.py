@@ -135,7 +135,7 @@ def keys_list(*, directory: Path) -> Report:
 
     found = list_keys(directory)
     if not found.keys:
-        add = f"dflash-deploy keys add NAME{option_of(directory)}"
+        add = f"dflash-deploy keys add alice{option_of(directory)}"
         return Report(found, ("no further keys", f"next         {add}"))
     drawn = Grid("name", "opens", "in flight", "tokens/min", "fingerprint")
     for key in found.keys:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,7 +53,7 @@ def logs(
         )
         return Report(shown=shown)
     if file is not None:
-        raise BadInput(f"`{file}`: a file goes with --bundle", hint=f"dflash-deploy logs --bundle {file}")
+        raise BadInput(f"`{file}`: a file goes with --bundle", hint=f"`dflash-deploy logs --bundle {quote(str(file))}`")
     if follow:
         # Ctrl-C is how following ends
         with suppress(KeyboardInterrupt):
@@ -154,4 +155,4 @@ def _lines(found: ExplainedLog) -> Iterator[tuple[str, str | None]]:
     if not found.lines_read or (found.verdict == "none" and not found.engine):
         yield "next", "write both outputs of the engine into it, as in `docker logs CONTAINER > engine.log 2>&1`"
     if found.verdict == "unknown" or (known is not None and known.part):
-        yield "next", "`dflash-deploy explain FILE --issue` prints a text for an issue"
+        yield "next", "the same with --issue prints a text for an issue"

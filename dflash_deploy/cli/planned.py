@@ -117,7 +117,9 @@ def faster_line(found: tuple[Offered, Offered] | None) -> tuple[str, ...]:
     default, best = found
     kept = ", with its safety alignment" if best.pair.target.aligned and not default.pair.target.aligned else ""
     against = f"against {speed(default.at_one)}{kept}" if default.at_one else "none for this model"
-    return (f"faster   --recipe {best.recipe.name} --force: {speed(best.at_one)} published for one request, {against}",)
+    return (
+        f"faster   dflash-deploy init --force --recipe {best.recipe.name}   {speed(best.at_one)} published, {against}",
+    )
 
 
 LONGEST_THEIRS = 60  # characters of theirs in the table; --json has all of them

@@ -39,7 +39,10 @@ def set(  # noqa: A001 - the name of the command
         found = settings(directory, " ".join(words or ()))
         return Report(found, tuple(_rows(found)))
     if not words:
-        raise BadInput("no setting is named", hint="set NAME=VALUE, or `dflash-deploy set --list` to see all settings")
+        raise BadInput(
+            "no setting is named",
+            hint="such as `dflash-deploy set MAX_NUM_SEQS=8`; all: `dflash-deploy set --list`",
+        )
     done = change(directory, assignments(words))
     if not done.changed:
         return Report(done, ("unchanged: .env has these values",))

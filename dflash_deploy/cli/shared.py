@@ -131,11 +131,10 @@ def values(function: Callable[..., Any], about: About, context: typer.Context) -
 
 def _by_name(place: Path) -> Path:
     """The deployment below `~/dflash` with this name, if nothing here has it; else the place itself."""
-    if place.exists() or len(place.parts) != 1:
-        return place
     from dflash_deploy.deployment.directory import deployments_at_home
 
-    return next((one for one in deployments_at_home() if one.name == place.name), place)
+    named = next((one for one in deployments_at_home() if one.name == str(place)), None)
+    return place if named is None or place.exists() else named
 
 
 def _named() -> Path | None:
@@ -190,5 +189,5 @@ def _refuse_source(directory: Path) -> None:
     if (directory / "dflash_deploy" / "cli" / "init.py").is_file():
         raise BadInput(
             f"{directory.absolute()} is the source of dflash-deploy",
-            hint="name a directory for the deployment: dflash-deploy init --dir ~/dflash",
+            hint="name a directory for the deployment: `dflash-deploy init --dir ~/dflash/demo`",
         )

@@ -65,7 +65,7 @@ def status(
             found = run_status(directory)
         return Report(found, tuple(_shown(found, option_of(directory))))
     if as_json:
-        raise BadInput("--watch and --json exclude each other", hint="run `status --json` in a loop")
+        raise BadInput("--watch and --json exclude each other", hint="run `dflash-deploy status --json` in a loop")
     # Ctrl-C is how it ends
     with suppress(KeyboardInterrupt), watch(directory) as watched:
         typer.echo(f"{'time':8}  {'state':15}  running  waiting  tokens/s  length  cache")

@@ -16,7 +16,7 @@ from dflash_deploy.doctor.check import Check, DoctorContext, Status
 from dflash_deploy.door import HTTP, HTTPS, Site, published_site
 from dflash_deploy.errors import DeployError, SettingsRefused
 from dflash_deploy.host.net import ROCE_V2, Link, answers, read_links
-from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on
+from dflash_deploy.host.ports import foreign_bind, is_address_here, listener_on, other_port
 from dflash_deploy.intake.answers import fetch_answer, new_client
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.result import Plan
@@ -49,8 +49,7 @@ def port(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
         yield Check("port", "no", *foreign)
     elif listener_on(host, number):
         saw = f"another process already listens on {host}:{number}"
-        fix = f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`"
-        yield Check("port", "no", saw, fix)
+        yield Check("port", "no", saw, other_port(host, number))
     else:
         yield Check("port", "ok", f"{host}:{number} is free")
 

@@ -23,6 +23,21 @@ def listener_on(host: str, port: int) -> bool:
     return _refusal(host, port) == errno.EADDRINUSE
 
 
+NEARBY = 100  # ports after the planned one that are tried
+
+
+def free_port(host: str, planned: int) -> int:
+    """The planned port, or the next one that no program listens on."""
+    ports = range(planned, min(planned + NEARBY, 65536))
+    return next((port for port in ports if not listener_on(host, port)), planned)
+
+
+def other_port(host: str, taken: int) -> str:
+    """What to do about a port that another process has."""
+    other = f"{Settings.dflash_port}={free_port(host, taken)}"
+    return f"use another one: `dflash-deploy set {other}`, or find the process: `ss -ltnp`"
+
+
 def is_address_here(host: str) -> bool:
     """Whether `host` is an address of this machine, so that something can listen there."""
     return _refusal(host, 0) not in {errno.EADDRNOTAVAIL, errno.EINVAL}

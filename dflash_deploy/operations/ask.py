@@ -175,7 +175,7 @@ def _checked(words: str, what: str) -> str:
             f"{what} is not UTF-8", hint="use a terminal with UTF-8, or convert it: iconv -f latin1 -t utf-8"
         ) from None
     if not words.strip():
-        raise BadInput(f"{what} is empty", hint='such as: dflash-deploy ask "What is the capital of France?"')
+        raise BadInput(f"{what} is empty", hint='such as `dflash-deploy ask "What is the capital of France?"`')
     return words
 
 
@@ -193,7 +193,8 @@ def _read_stdin() -> str:
 def _stdin_bytes(limit: int) -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         raise BadInput(
-            "there is nothing to ask", hint='such as: dflash-deploy ask "What is the capital of France?"; or chat'
+            "there is nothing to ask",
+            hint='such as `dflash-deploy ask "What is DFlash?"`, or `dflash-deploy chat`',
         )
     content = sys.stdin.buffer.read(limit + 1)
     if len(content) > limit:

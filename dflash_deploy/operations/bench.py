@@ -202,7 +202,7 @@ def _measured(target: BenchTarget, sweep: Sweep, reporter: Reporter) -> list[Row
         try:
             rows = run_sweep(endpoint, asked[0], speculation, show=lambda row: reporter.measured(row, ""))
         except EndpointError as problem:
-            raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: dflash-deploy test") from None
+            raise EngineNotReady(target.redact(str(problem)), hint="check the endpoint: `dflash-deploy test`") from None
         every = target.plan is None or target.plan.engine.kind.counts_every_draft
         return [replace(as_counted(row, counts_every_draft=every), problem=target.redact(row.problem)) for row in rows]
 

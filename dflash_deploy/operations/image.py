@@ -95,5 +95,7 @@ def _of(directory: Path) -> tuple[Deployment, Plan]:
     deployment = Deployment.existing(directory)
     plan = plan_of(deployment)
     if plan.runtime != "compose":
-        raise NotPossible("this deployment runs without an image", hint="init --runtime compose")
+        raise NotPossible(
+            "this deployment runs without an image", hint="`dflash-deploy init --force --runtime compose`"
+        )
     return deployment, plan

@@ -39,7 +39,7 @@ def key(directory: Path, name: str | None = None) -> KeyFile:
     if not deployment.key_is_sound:
         raise SettingsRefused(
             f".env: {Settings.vllm_api_key} is empty, too short, or has characters that files quote",
-            hint="make one: dflash-deploy keys rotate",
+            hint="make one: `dflash-deploy keys rotate`",
         )
     return _file_of(deployment, deployment.key)
 

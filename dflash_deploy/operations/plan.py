@@ -26,7 +26,7 @@ from dflash_deploy.deployment.lock import command_lock, locked
 from dflash_deploy.document import Documented, Hidden, Seconds, shown
 from dflash_deploy.errors import BadInput, DeployError, PreflightRefused, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
-from dflash_deploy.host.ports import listener_on
+from dflash_deploy.host.ports import free_port
 from dflash_deploy.operations.figures import last_figures
 from dflash_deploy.operations.foreign import ForeignPlan
 from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
@@ -336,8 +336,8 @@ def check_new(deployment: Deployment) -> None:
         raise BadInput(
             f"{deployment.directory} already has a deployment",
             hint=(
-                "`dflash-deploy set NAME=VALUE` changes a setting, `dflash-deploy models use NAME` the model, "
-                "`dflash-deploy upgrade` the engine; `init --force` writes all settings again"
+                "`dflash-deploy set --list` shows settings to change, `dflash-deploy models list` other models, "
+                "`dflash-deploy upgrade` the engine; `dflash-deploy init --force` writes all settings again"
             ),
         )
 
@@ -358,9 +358,6 @@ def render(directory: Path) -> Rendered:
     with locked(directory, "render") as deployment:
         made = plan_of(deployment)
         return Rendered(deployment.compose_file, write(deployment, made), made)
-
-
-NEARBY = 100  # ports after the planned one that are tried
 
 
 @dataclass(frozen=True)
@@ -385,9 +382,7 @@ class Offer:
 
     def free_port(self, plan: Plan) -> int:
         """The planned port, or the next one that no program listens on."""
-        planned, address = plan.settings.dflash_port, plan.settings.dflash_bind
-        ports = range(planned, min(planned + NEARBY, 65536))
-        return next((port for port in ports if not listener_on(address, port)), planned)
+        return free_port(plan.settings.dflash_bind, plan.settings.dflash_port)
 
 
 def offer(directory: Path | None, facts: HostFacts | None = None) -> Offer:

@@ -95,7 +95,7 @@ def assignments(words: Sequence[str]) -> dict[str, str]:
                 f"`{printable(word)}` is not of the form NAME=VALUE", hint=f"such as {Settings.max_num_seqs}=8"
             )
         if name in SECRET_NAMES:
-            keys = "`dflash-deploy keys add` and `keys rotate` manage API keys"
+            keys = "`dflash-deploy keys -h` lists what manages API keys"
             raise BadInput(f"{name} is a secret", hint=f"{keys}; write {Settings.hf_token} into .env with an editor")
         check_keys([name])
         found[name] = value.strip()

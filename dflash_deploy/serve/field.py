@@ -144,6 +144,11 @@ ANY_ORIGIN = "*"  # the word for pages of all origins
 DOMAIN_HINT = "write the host only, such as llm.example.com, box.internal or 192.168.1.5"
 
 
+def set_to(name: str, value: object) -> str:
+    """The command that changes a setting, for a hint; an empty value restores the default."""
+    return f"`dflash-deploy set {name}={value}`"
+
+
 def text(name: str, value: str) -> str:
     """Any text."""
     return value
@@ -166,7 +171,10 @@ def whole(name: str, value: str) -> int:
     """A whole number from 0 on."""
     # Python refuses to convert thousands of digits
     if not value.isascii() or not value.isdigit() or len(value) > 9:
-        raise Refused(f"{name}={value} is not a positive whole number", hint=f"write {name} as digits, such as 8")
+        raise Refused(
+            f"{name}={value} is not a positive whole number",
+            hint=f"write digits, or {set_to(name, '')}",
+        )
     return int(value)
 
 
@@ -174,7 +182,7 @@ def positive(name: str, value: str) -> int:
     """A whole number from 1 on."""
     number = whole(name, value)
     if number == 0:
-        raise Refused(f"{name}=0 is not a positive whole number", hint=f"write {name} as digits, such as 8")
+        raise Refused(f"{name}=0 is not a positive whole number", hint=f"write digits, or {set_to(name, '')}")
     return number
 
 
@@ -193,7 +201,7 @@ def at_most(largest: int) -> Callable[[str, str], int]:
     def read(name: str, value: str) -> int:
         number = positive(name, value)
         if number > largest:
-            raise Refused(f"{name}={value} is too large (1-{largest})", hint=f"choose a smaller {name}")
+            raise Refused(f"{name}={value} is too large (1-{largest})", hint="such as " + set_to(name, largest))
         return number
 
     return read
@@ -203,14 +211,14 @@ def port(name: str, value: str) -> int:
     """A TCP port."""
     number = positive(name, value)
     if number > 65535:
-        raise Refused(f"{name}={value} is not a valid port (1-65535)", hint=f"choose another {name}, such as 8000")
+        raise Refused(f"{name}={value} is not a valid port (1-65535)", hint="such as " + set_to(name, "8000"))
     return number
 
 
 def address(name: str, value: str) -> str:
     """An IP address, or a host name."""
     if not is_host(value):
-        raise Refused(f"{name}={value} is not a valid address", hint=f"choose another {name}, such as 127.0.0.1")
+        raise Refused(f"{name}={value} is not a valid address", hint="such as " + set_to(name, "127.0.0.1"))
     return value
 
 
@@ -248,9 +256,7 @@ def fraction(name: str, value: str) -> float:
     """A number above 0, at most 1."""
     number = _number(value)
     if number is None or not 0.0 < number <= 1.0:
-        raise Refused(
-            f"{name}={value} is not a fraction above 0 and up to 1", hint=f"write {name} as a fraction, such as 0.85"
-        )
+        raise Refused(f"{name}={value} is not a fraction above 0 and up to 1", hint="such as " + set_to(name, "0.85"))
     return number
 
 
@@ -258,7 +264,7 @@ def amount(name: str, value: str) -> float:
     """A number above 0."""
     number = _number(value)
     if number is None or not 0 < number < _LARGEST:
-        raise Refused(f"{name}={value} is not a positive number", hint=f"write {name} as a number, such as 8")
+        raise Refused(f"{name}={value} is not a positive number", hint=f"write a number, or {set_to(name, '')}")
     return number
 
 
@@ -275,7 +281,7 @@ def switch(name: str, value: str) -> bool:
         return True
     if value.lower() in _FALSE:
         return False
-    raise Refused(f"{name}={value} is neither on nor off", hint=f"write {name}=on or {name}=off")
+    raise Refused(f"{name}={value} is neither on nor off", hint=f"{set_to(name, 'on')} or {set_to(name, 'off')}")
 
 
 def one_of(*allowed: str) -> Callable[[str, str], str]:
@@ -283,7 +289,10 @@ def one_of(*allowed: str) -> Callable[[str, str], str]:
 
     def read(name: str, value: str) -> str:
         if value not in allowed:
-            raise Refused(f"{name}={value} is not one of {', '.join(allowed)}", hint=f"choose one for {name} in .env")
+            raise Refused(
+                f"{name}={value} is not one of {', '.join(allowed)}",
+                hint="such as " + set_to(name, allowed[0]),
+            )
         return value
 
     return read

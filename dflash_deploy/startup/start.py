@@ -33,7 +33,7 @@ from dflash_deploy.errors import (
 )
 from dflash_deploy.host.gpu import OOM_DAEMONS, available_memory, running_programs
 from dflash_deploy.host.machine import kernel_lines
-from dflash_deploy.host.ports import foreign_bind, listener_on
+from dflash_deploy.host.ports import foreign_bind, listener_on, other_port
 from dflash_deploy.plan.command import drafter_directory, engine_command
 from dflash_deploy.plan.memory import GIB
 from dflash_deploy.serve.settings import Settings
@@ -112,7 +112,7 @@ def _check_port(plan: Plan, runtime: Runtime) -> None:
     if not runtime.state().holds(host, port) and listener_on(host, port):
         raise PortTaken(
             f"port {port} on {host} is already in use",
-            hint=f"set another {Settings.dflash_port} in .env, or find the process with `ss -ltnp`",
+            hint=other_port(host, port),
         )
 
 

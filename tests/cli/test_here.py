@@ -105,7 +105,7 @@ def test_next_commands_name_the_directory_of_another_deployment(tmp_path: Path) 
     for at, there in ((tmp_path, " --dir mine"), (tmp_path / "mine", "")):
         option = there.split()
         assert f"`dflash-deploy up{there}` starts it" in dflash("status", *option, at=at).out
-        assert f"dflash-deploy keys add NAME{there}\n" in dflash("keys", "list", *option, at=at).out
+        assert f"dflash-deploy keys add alice{there}\n" in dflash("keys", "list", *option, at=at).out
         assert f"dflash-deploy keys show --reveal{there}  " in dflash("keys", "show", *option, at=at).out
 
 
@@ -128,6 +128,7 @@ def test_an_engine_that_compiles_nothing_needs_no_room_for_caches(tmp_path: Path
 def test_a_deployment_that_lost_its_settings_is_not_called_none(tmp_path: Path) -> None:
     initialise("--profile", "cpu", "--runtime", "native", at=tmp_path / "mine")
     (tmp_path / "mine" / ".env").unlink()
-    ran = dflash("down", "--dir", "mine", at=tmp_path)
+    assert "nothing was running" in dflash("down", "--dir", "mine", at=tmp_path).succeeded().out
+    ran = dflash("status", "--dir", "mine", at=tmp_path)
     assert ran.code is ExitCode.USAGE
     assert "its .env is missing: put it back, or write another one with `dflash-deploy init --dir mine`" in ran.err

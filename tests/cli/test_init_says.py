@@ -76,14 +76,14 @@ def test_a_clone_of_the_project_gets_no_deployment(tmp_path: Path) -> None:
     source.touch()
     refused = dflash("init", "--profile", "cpu", "--dir", ".", at=tmp_path)
     assert refused.code is ExitCode.USAGE
-    assert "hint: name a directory for the deployment: dflash-deploy init --dir ~/dflash" in refused.err
+    assert "hint: name a directory for the deployment: `dflash-deploy init --dir ~/dflash/demo`" in refused.err
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["dflash_deploy"]
     home = {"HOME": str(tmp_path / "home")}
     elsewhere = dflash("init", "--profile", "cpu", at=tmp_path, environment=home, elsewhere=True).succeeded().out
     assert f"next     cd {tmp_path}/home/dflash/cpu\n         dflash-deploy plan   why" in elsewhere
     again = dflash("init", "--profile", "cpu", at=tmp_path, environment=home, elsewhere=True)
     assert again.code is ExitCode.USAGE
-    assert "`dflash-deploy set NAME=VALUE` changes a setting" in again.err
+    assert "`dflash-deploy set --list` shows settings to change" in again.err
 
 
 def test_a_machine_that_cannot_run_the_plan_says_so_before_up(tmp_path: Path) -> None:

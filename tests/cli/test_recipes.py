@@ -17,7 +17,7 @@ def test_without_a_terminal_init_takes_the_default_and_names_a_faster_recipe(tmp
     assert Deployment(tmp_path).values["DFLASH_PAIR"] == "qwen3.5-27b-uncensored-nvfp4"
     lines = [line for line in ran.out.splitlines() if line.startswith("faster")]
     assert len(lines) == 1
-    assert "--recipe qwen3.8-sglang --force: 23 to 73 tokens/s" in lines[0]
+    assert "dflash-deploy init --force --recipe qwen3.8-sglang   23 to 73 tokens/s" in lines[0]
     assert "with its safety alignment" in lines[0]
 
 

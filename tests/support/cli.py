@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from tests.support.command_server import command_server
+from tests.support.hints import hint_problems
 from tests.support.schemas import checked_output
 
 # Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines.
@@ -23,7 +24,10 @@ HANGS = 1800
 
 @dataclass(frozen=True)
 class Ran:
-    """One finished command, and the seconds that it took. A document that it printed is checked against its schema."""
+    """One finished command, and the seconds that it took.
+
+    A document that it printed is checked against its schema, and commands that it names are read by the command line.
+    """
 
     args: tuple[str, ...]
     code: ExitCode
@@ -33,6 +37,8 @@ class Ran:
 
     def __post_init__(self) -> None:
         checked_output(self.args, self.code, self.out)
+        found = list(hint_problems(f"{self.out}\n{self.err}"))
+        assert not found, found
 
     @property
     def document(self) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def parse(words: tuple[str, ...]) -> None:
         raise LookupError(f"`{name}` is not a command")
     command = load(name)
     while inner := getattr(command, "commands", None):
-        if rest[:1] == ["--help"]:
+        if rest[:1] in (["--help"], ["-h"]):
             return
         command = inner[rest.pop(0)]
     try:
