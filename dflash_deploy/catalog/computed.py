@@ -16,6 +16,16 @@ COUNTS = (8, 4, 2, 1)  # GPUs of a computed profile: heads of attention can be d
 DRIVER_SHARE = (0.85, 1.06)
 
 
+BRIDGED = "-nvlink"  # end of the name of a profile whose GPUs have NVLink bridges, as two RTX 3090 can have
+
+
+def linked(profile: Profile, name: str) -> Profile:
+    """The profile with NVLink between its GPUs."""
+    hardware = profile.hardware.model_copy(update={"link": "nvlink"})
+    changed = {"name": name, "title": f"{profile.title}, with NVLink", "hardware": hardware, "speed": ""}
+    return profile.model_copy(update=changed)
+
+
 def name_of(model: GpuModel, count: int) -> str:
     """The name of the profile for this number of GPUs."""
     return model.name if count == 1 else f"{model.name}-x{count}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
-from dflash_deploy.catalog.computed import computed
+from dflash_deploy.catalog.computed import BRIDGED, computed, linked
 from dflash_deploy.catalog.hardware import GpuModel, GpuModels, Profile, of_profile
 from dflash_deploy.catalog.log_signs import PhaseMark
 from dflash_deploy.catalog.models import Dialect, Family, ModelPair
@@ -90,8 +90,14 @@ class Catalog:
         return found
 
     def find_profile(self, name: str) -> Profile | None:
-        """The profile of that name or of one GPU with it, in any case, else the computed one; `None` without any."""
+        """The profile of that name or of one GPU with it, in any case, else the computed one; `None` without any.
+
+        A name of several GPUs may end in `-nvlink`: the same GPUs with NVLink bridges.
+        """
         name = name.lower()
+        if name.endswith(BRIDGED):
+            plain = self.find_profile(name.removesuffix(BRIDGED))
+            return linked(plain, name) if plain is not None and plain.match.gpus > 1 else None
         of_one = (one for one in self.profiles.values() if one.match.gpus == one.hardware.machines == 1)
         named = next((one for one in of_one if name in map(str.lower, one.match.names)), None)
         return self.profiles.get(name) or named or computed(name, self.gpu_models, self.profiles, self.engines)

@@ -218,3 +218,15 @@ def test_of_a_mixture_of_experts_a_step_reads_the_chosen_ones() -> None:
     pair = CATALOG.pairs["qwen3.6-35b-a3b-bf16"]
     assert bytes_read(pair, 1) < 0.25 * pair.target.bytes
     assert bytes_read(pair, 1) < bytes_read(pair, 16) < bytes_read(pair, 100_000) < pair.target.bytes
+
+
+@pytest.mark.parametrize("name", ["rtx-3090-x2", "rtx-4090-x2"])
+def test_gpus_with_nvlink_bridges_wait_less_with_drafts(name: str) -> None:
+    pair, plain, linked = (
+        CATALOG.pairs["qwen3.6-27b-int4-autoround"], CATALOG.profile(name), CATALOG.profile(f"{name}-nvlink"),
+    )  # fmt: skip
+    assert (linked.name, linked.hardware.link) == (f"{name}-nvlink", "nvlink")
+    times = [step_seconds(place, pair, concurrency=1, draft_tokens=5) for place in (plain, linked)]
+    # 125 and 163 tokens/s: noonghunna/club-3090
+    assert times[0] / times[1] == pytest.approx(163 / 125, rel=0.2)
+    assert CATALOG.find_profile("rtx-3090-nvlink") is None
