@@ -41,6 +41,8 @@ _COUNTER = re.compile(r"^ray_vllm_(.+)$", re.MULTILINE)
 
 # What Ray writes around the text of an engine's error: exceptions, tracebacks and addresses of the cluster.
 _WRAPPED = re.compile(r"Message: (?P<text>.*?) \(Request ID: .*", re.DOTALL)
+# What it says of a replica that ended while it answered (ray.exceptions.ActorDiedError, ActorUnavailableError).
+_DIED = re.compile(rb"original exception: (?:The actor died|The actor \w+ is unavailable)")
 _OF_RAY = EngineQuirks(any_model=True)  # Ray's 404 for another model's name does not say what is served
 
 CALLBACK = f"{__name__}:middlewares"  # the value of RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH
@@ -113,7 +115,26 @@ class Cluster:
             status, body = await ask_ray(self._app, scope, MODELS)
             await _answer(send, with_context(body), b"application/json", status)
         else:
-            await self._app(scope, receive, without_internals(send) if scope["type"] == "http" else send)
+            await self._pass_on(scope, receive, send)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and once more if its replica died before it answered anything."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        received: list[Message] = []
+        for last in (False, True):
+            before, answer = list(received), PlainErrors(send, last=last)
+
+            async def again(before: list[Message] = before) -> Message:
+                if before:
+                    return before.pop(0)
+                received.append(await receive())
+                return received[-1]
+
+            await self._app(scope, again, answer.send)
+            if not answer.lost:
+                return
 
     async def _generates(self, scope: Scope) -> bool:
         """Whether a replica generated a token just now. One question at a time for all callers."""
@@ -166,26 +187,34 @@ def with_context(models: bytes) -> bytes:
     return json.dumps(document).encode()
 
 
-def without_internals(send: Send) -> Send:
-    """Pass an answer on; an error without what Ray adds to it."""
-    begun: Message | None = None
-    body = bytearray()
+class PlainErrors:
+    """Passes an answer on; an error without what Ray adds to it. `last`: also the error of a replica that died."""
 
-    async def passed(message: Message) -> None:
-        nonlocal begun
+    def __init__(self, send: Send, *, last: bool) -> None:
+        self._send, self._last = send, last
+        self._begun: Message | None = None
+        self._body = bytearray()
+        self.lost = False
+        """Whether the replica died and nothing was sent."""
+
+    async def send(self, message: Message) -> None:
+        """Pass a message on. An error is held until it is whole."""
         if message["type"] == "http.response.start" and message["status"] >= 400:
-            begun = message
-        elif begun is None:
-            await send(message)
+            self._begun = message
+        elif self._begun is None:
+            await self._send(message)
         else:
-            body.extend(message.get("body", b""))
+            self._body.extend(message.get("body", b""))
             if not message.get("more_body", False):
-                text = plain_error(bytes(body))
-                kept = [pair for pair in begun["headers"] if pair[0].lower() != b"content-length"]
-                await send({**begun, "headers": [*kept, (b"content-length", str(len(text)).encode())]})
-                await send({"type": "http.response.body", "body": text})
+                await self._end(self._begun)
 
-    return passed
+    async def _end(self, begun: Message) -> None:
+        self.lost = not self._last and begun["status"] == 500 and _DIED.search(self._body) is not None
+        if not self.lost:
+            text = plain_error(bytes(self._body))
+            kept = [pair for pair in begun["headers"] if pair[0].lower() != b"content-length"]
+            await self._send({**begun, "headers": [*kept, (b"content-length", str(len(text)).encode())]})
+            await self._send({"type": "http.response.body", "body": text})
 
 
 def plain_error(body: bytes) -> bytes:

@@ -186,6 +186,30 @@ def test_errors_show_nothing_of_the_cluster(status: int, error: str) -> None:
     assert message == ("too many tokens" if status == 400 else "the replica failed; its log says why")
 
 
+DIED = "Message: Internal Server Error (Request ID: 1), Internal exception: x (Request ID: 1), original exception: "
+
+
+@pytest.mark.parametrize("why", ["The actor died unexpectedly before finishing", "The actor b09b is unavailable: RPC"])
+@pytest.mark.parametrize(("deaths", "status"), [(1, 200), (2, 500)])
+def test_a_request_whose_replica_died_is_passed_on_once_more(why: str, deaths: int, status: int) -> None:
+    class Dies(Ray):
+        async def _answer(self, scope: Scope, first: Message, send: Send) -> None:
+            self.generates = 500 if len(self.asked) <= deaths else 200
+            await super()._answer(scope, first, send)
+
+    ray = Dies(error=DIED + why)
+    code, body = answer(gateway(ray), "/v1/completions", key=KEY, body=b'{"model": "tiny", "prompt": "a"}')
+    assert code == status
+    assert len(ray.asked) == 2
+    assert b"actor" not in body
+
+
+def test_a_request_that_made_the_engine_fail_is_not_passed_on_again() -> None:
+    ray = Ray(500, CRASHED)
+    assert answer(gateway(ray), "/v1/completions", key=KEY, body=b'{"model": "tiny", "prompt": "a"}')[0] == 500
+    assert len(ray.asked) == 1
+
+
 @pytest.mark.parametrize("body", [b"", b"Not Found", b'{"error": "no"}', b'{"error": {"message": "plain"}}', b"[1]"])
 def test_other_errors_stay_as_they_are(body: bytes) -> None:
     assert plain_error(body) == body
