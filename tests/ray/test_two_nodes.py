@@ -41,13 +41,11 @@ def test_rays_own_commands_need_the_token(two_nodes: Cluster) -> None:
     assert run_command(*command, variables=two_nodes.environment, timeout=120).returncode == 0
 
 
-def test_a_killed_replica_fails_only_what_it_was_answering_and_is_replaced(two_nodes: Cluster) -> None:
+def test_clients_do_not_notice_that_a_replica_is_killed(two_nodes: Cluster) -> None:
     clients = two_nodes.load(seconds=30, clients=4)
     assert wait_until(lambda: bool(two_nodes.other.pids(REPLICA)), 30)
     two_nodes.other.kill(REPLICA)
     seen = outcome(clients)
     assert seen["requests"] > 8
-    # one request of each client at most; the clients of OpenAI ask again after a 500
-    assert seen["failures"] <= 4
-    assert all("the replica failed" in one["problem"] for one in seen["failed"])
+    assert seen["failed"] == []
     two_nodes.wait_whole()
