@@ -14,7 +14,7 @@ from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, Rec
 from dflash_deploy.foreign.rules import EngineRules, container_rules, engine_rules
 from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand, tidied
 from dflash_deploy.intake.parse import Invalid, parse_json
-from dflash_deploy.serve.engines import ENGINES
+from dflash_deploy.serve.engines import DEFAULT, ENGINES
 
 FLAG = re.compile(r"-{1,2}[A-Za-z]")
 _PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")  # JSON as vLLM took it before 0.9: image=4,video=0
@@ -283,7 +283,7 @@ def engines_of_arguments(words: Sequence[ShellWord], least: int = 2) -> tuple[st
     if not words or not (flags & set(_MODEL_FLAGS) or ("/" in words[0].text and " " not in words[0].text)):
         return ()
     known = {name: len(flags & _options_of(name)) for name, rules in engine_rules().items() if not rules.like}
-    best = max(known, key=lambda name: (known[name], name == "vllm"))
+    best = max(known, key=lambda name: (known[name], name == DEFAULT))
     alike = (name for name, rules in engine_rules().items() if rules.like == best)
     return (best, *alike) if known[best] >= least and known[best] * 2 > len(flags) else ()
 

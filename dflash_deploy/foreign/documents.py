@@ -225,10 +225,11 @@ def _words(written: object, script: Script, lines: _Lines, start: int) -> list[S
 
 def _of_values(values: Mapping[str, Any], lines: _Lines) -> ForeignRecipe:
     """A model of the Helm chart of vLLM's production-stack."""
+    engines = tuple(name for name, rules in engine_rules().items() if rules.chart)
     config = values.get("vllmConfig") or {}
     extra = [str(word) for word in config.get("extraArgs") or []]
     words = ["--model", str(values.get("modelURL", "")), *_flags({k: v for k, v in config.items() if k != "extraArgs"})]
-    items = tuple(arguments_of([ShellWord(word, lines.of(word)) for word in [*words, *extra]], ["vllm"]))
+    items = tuple(arguments_of([ShellWord(word, lines.of(word)) for word in [*words, *extra]], engines))
     image = ":".join(str(values[key]) for key in ("repository", "tag") if key in values)
     others = {
         k: v for k, v in values.items() if k not in ("name", "modelURL", "vllmConfig", "repository", "tag", "env")
@@ -245,9 +246,7 @@ def _of_values(values: Mapping[str, Any], lines: _Lines) -> ForeignRecipe:
         RecipeItem("variable", name, word.text, lines.of(name), word.unset)
         for name, word in _environment(values.get("env"), Script())
     ]
-    found = ForeignRecipe(
-        "Helm values", ("vllm",), image, contained=True, items=items, name=str(values.get("name", ""))
-    )
+    found = ForeignRecipe("Helm values", engines, image, contained=True, items=items, name=str(values.get("name", "")))
     return found.beside(*beside)
 
 

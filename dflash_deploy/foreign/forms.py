@@ -264,6 +264,7 @@ def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
         parser.read_string(f"[*]\n{text}" if not text.lstrip().startswith("[") else text)
     except configparser.Error:
         return ()
+    engines = tuple(name for name, rules in engine_rules().items() if rules.presets)
     shared = dict(parser["*"]) if "*" in parser else {}
     found = []
     for name in (one for one in parser.sections() if one != "*"):
@@ -277,8 +278,8 @@ def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
         named = (
             [] if {"alias", "a"} & set(keys) else [RecipeItem("argument", "--alias", name, _line_of(text, f"[{name}]"))]
         )
-        items = (*named, *variables, *arguments_of(words, ["llamacpp"]))
-        found.append(ForeignRecipe("presets of llama-server", ("llamacpp", "llamacpp-buun"), items=items, name=name))
+        items = (*named, *variables, *arguments_of(words, engines))
+        found.append(ForeignRecipe("presets of llama-server", engines, items=items, name=name))
     return [one for one in found if any(item.name.lstrip("-") in _OF_PRESETS for item in one.items)]
 
 

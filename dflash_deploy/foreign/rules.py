@@ -54,6 +54,8 @@ class EngineRules(Entry):
     routes: Annotated[list[str], Field(description="arguments whose value begins with / and is not a file")] = []
     own_variables: Annotated[str, Field(description="beginning of the names of its own variables")] = ""
     runtime: Annotated[str, Field(description="sparkrun's name for it")] = ""
+    chart: Annotated[bool, Field(description="the Helm chart with `servingEngineSpec` starts it")] = False
+    presets: Annotated[bool, Field(description="it reads presets in INI files")] = False
     arguments: dict[str, ForeignRule] = {}
     variables: dict[str, ForeignRule] = {}
 
