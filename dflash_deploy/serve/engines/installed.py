@@ -46,7 +46,7 @@ class InstalledEngine:
             "VLLM_MEDIA_URL_ALLOW_REDIRECTS": base.get("VLLM_MEDIA_URL_ALLOW_REDIRECTS", "0"),
             # uvicorn's 5 s would close connections that clients and proxies keep for their next request
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": base.get("VLLM_HTTP_TIMEOUT_KEEP_ALIVE", str(int(IDLE_SECONDS))),
-            # it stops waiting for a pattern, but the thread that compiles it goes on: `gateway.grammars` bounds that
+            # it stops waiting for a pattern, but the thread that compiles it continues: `gateway.grammars` bounds that
             "VLLM_REGEX_COMPILATION_TIMEOUT_S": base.get("VLLM_REGEX_COMPILATION_TIMEOUT_S", "5"),
             # a `vllm` directory in the working directory, such as a clone, is not the engine
             "PYTHONSAFEPATH": "1",

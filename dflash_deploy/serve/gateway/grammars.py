@@ -1,6 +1,6 @@
 """Bounds what an engine compiles for a request: JSON schemas, patterns, grammars, and lists of its samplers.
 
-Compiling keeps all structured answers waiting in vLLM, whose threads for it cannot be interrupted, and everybody in
+Compiling keeps all structured answers waiting in vLLM, whose threads for it cannot be interrupted, and all clients of
 llama.cpp. The time grows with the square or the cube of what a request may hold, so a small one can take minutes.
 """
 

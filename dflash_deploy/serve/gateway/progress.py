@@ -3,7 +3,7 @@
 An engine whose core hangs still answers /health, so that routers and probes keep sending requests to it. The gateway
 sees every answer. If all are silent, it compares the engine's own counters in /metrics: a long prompt or a long answer
 that is not streamed is silent too, but moves them with each step. vLLM's change with each chunk of a prompt (use of the
-cache), and llama.cpp answers /metrics between two batches. Last, it asks for a token: one request may wait alone.
+cache), and llama.cpp answers /metrics between two batches. Last, it asks for a token: a single request may wait.
 """
 
 from __future__ import annotations
