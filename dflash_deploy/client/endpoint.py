@@ -348,7 +348,7 @@ class Endpoint(Connection):
 
 
 # The hint if the endpoint of a deployment does not answer.
-START_IT = "start it first: dflash-deploy up; `dflash-deploy status` says whether it is starting"
+START_IT = "start it first: `dflash-deploy up`; `dflash-deploy status` says whether it is starting"
 
 
 def check_answering(endpoint: Endpoint, *, hint: str, redact: Redact) -> None:

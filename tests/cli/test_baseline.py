@@ -64,7 +64,7 @@ def test_what_cannot_be_compared_is_refused_before_the_engine_stops(tmp_path: Pa
     refusals = (
         (("--baseline", "--baseline-url", "http://127.0.0.1:9"), ExitCode.USAGE, "exclude each other"),
         (("--baseline", "--url", "http://127.0.0.1:9"), ExitCode.USAGE, "cannot be restarted"),
-        (("--baseline",), ExitCode.NOT_READY, "start it first: dflash-deploy up"),
+        (("--baseline",), ExitCode.NOT_READY, "start it first: `dflash-deploy up`"),
     )
     for options, code, text in refusals:
         ran = dflash("test", *options, at=tmp_path)

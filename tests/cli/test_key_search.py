@@ -34,6 +34,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "connect": ("curl",),
     "open": (),
     "status": (),
+    "list": (),
     "logs": (),
     "down": (),
     "set": ("--list",),

@@ -20,18 +20,23 @@ _PLACEHOLDER = re.compile(r"[A-Z]{2,}(?:=VALUE)?")
 
 
 def commands_of(printed: str) -> Iterator[tuple[str, ...]]:
-    """The words of each command that a hint or a `next` line tells to run, without the program's name."""
+    """The words of each command that a hint or a `next` line tells to run, without the program's name.
+
+    One with a path that has control characters is shown escaped, so that it cannot be pasted: it is left out.
+    """
+    for command in _commands(printed):
+        if "\\x" not in command and command.count("'") % 2 == 0:
+            # what a shell puts in place of it is one word
+            yield tuple(shlex.split(re.sub(r"\$\([^)]*\)", "value", command)))
+
+
+def _commands(printed: str) -> Iterator[str]:
     for hint in _HINT.findall(printed):
-        yield from map(_words, _IN_QUOTES.findall(hint))
+        yield from _IN_QUOTES.findall(hint)
     for found in _NEXT.finditer(printed):
-        yield _words(found[1])
+        yield found[1]
         for line in found["more"].split("\n")[1:]:
-            yield _words(re.split(r" {2,}", line.strip())[0].removeprefix("dflash-deploy "))
-
-
-def _words(command: str) -> tuple[str, ...]:
-    # what a shell puts in place of it is one word
-    return tuple(shlex.split(re.sub(r"\$\([^)]*\)", "value", command)))
+            yield re.split(r" {2,}", line.strip())[0].removeprefix("dflash-deploy ")
 
 
 def hint_problems(printed: str) -> Iterator[str]:
