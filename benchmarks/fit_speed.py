@@ -25,7 +25,7 @@ NAMES = (
 )
 # Without NVLink and network: too few figures determine them, so they stay near what their hardware implies.
 TABLES = {
-    "VERIFY_OVERHEAD": ("vllm", "sglang", "llamacpp", "early"),
+    "VERIFY_OVERHEAD": ("graph", "launched", "early"),
     "ARITHMETIC_REACHED": ("bf16", "fp8", "fp4", "int4"),
     "REDUCE_LATENCY": ("pcie", "pair"),
 }
@@ -43,9 +43,8 @@ PRIOR = {
     "SEQUENCE_OVERHEAD": 0.1e-3,
     "DRAFT_OVERHEAD": 1e-3,
     "EXPERTS_REACHED": 0.8,
-    "vllm": 5e-6,
-    "sglang": 5e-6,
-    "llamacpp": 75e-6,
+    "graph": 5e-6,
+    "launched": 75e-6,
     "early": 75e-6,
     "bf16": 0.3,
     "fp8": 0.6,

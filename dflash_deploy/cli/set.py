@@ -41,7 +41,7 @@ def set(  # noqa: A001 - the name of the command
     if not words:
         raise BadInput(
             "no setting is named",
-            hint="such as `dflash-deploy set MAX_NUM_SEQS=8`; all: `dflash-deploy set --list`",
+            hint=f"such as `dflash-deploy set {Settings.max_num_seqs}=8`; all: `dflash-deploy set --list`",
         )
     done = change(directory, assignments(words))
     if not done.changed:

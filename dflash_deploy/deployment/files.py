@@ -55,7 +55,7 @@ def write_atomically(path: Path, text: str, *, mode: int) -> None:
 def _written_over(path: Path, content: bytes) -> bool:
     """Whether a file could be overwritten in the space that it has."""
     try:
-        with path.open("r+b", buffering=0) as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW), "wb", buffering=0) as file:
             if not 0 < len(content) <= os.fstat(file.fileno()).st_size:
                 return False
             file.write(content)

@@ -216,10 +216,10 @@ def conditions(one: Gpu) -> Iterator[tuple[Status, str, str]]:
         )
     if "Yes" in {cells.get("retired_pages.pending"), cells.get("remapped_rows.pending")}:
         yield "warning", "faulty rows of its memory wait for a reset to be replaced", f"reboot, or `{smi} -r`"
-    # a GPU without memory of its own is no PCIe card, and idle cards lower the generation of their link
+    # a GPU without memory of its own is not a PCIe card, and idle cards lower the generation of their link
     if own and ((0 < width <= NARROW and width < widest) or (busy and 0 < speed < fastest)):
         link = f"its PCIe link is x{width:.0f} of x{widest:.0f}, generation {speed:.0f} of {fastest:.0f}"
-        yield "warning", link, "use another slot, without a riser; check again while the engine works"
+        yield "warning", link, "use another connector of the board, without a riser; check again while the engine works"
     if 0 < limit < CAPPED * usual:
         saw = f"its power limit is {limit:.0f} W of {usual:.0f} W ({100 * limit / usual:.0f} %)"
         yield "warning", saw, f"`{smi} -pl {usual:.0f}`, unless the limit is wanted"

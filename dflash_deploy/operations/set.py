@@ -84,6 +84,12 @@ class SettingRows(Documented):
     """The settings, in the order of `.env`."""
 
 
+_OF_SECRETS = {
+    Settings.vllm_api_key.name: "`dflash-deploy keys rotate` replaces it",
+    Settings.dflash_api_keys.name: "`dflash-deploy keys add alice` adds a key for Alice, as an example",
+}
+
+
 def assignments(words: Sequence[str]) -> dict[str, str]:
     """The settings that words of the form NAME=VALUE name. Raises BadInput, SettingsRefused for an unknown name."""
     found = {}
@@ -95,8 +101,7 @@ def assignments(words: Sequence[str]) -> dict[str, str]:
                 f"`{printable(word)}` is not of the form NAME=VALUE", hint=f"such as {Settings.max_num_seqs}=8"
             )
         if name in SECRET_NAMES:
-            keys = "`dflash-deploy keys -h` lists what manages API keys"
-            raise BadInput(f"{name} is a secret", hint=f"{keys}; write {Settings.hf_token} into .env with an editor")
+            raise BadInput(f"{name} is a secret", hint=_OF_SECRETS.get(name, "write it into .env with an editor"))
         check_keys([name])
         found[name] = value.strip()
     return found

@@ -26,6 +26,7 @@ from dflash_deploy.catalog.models import Acceptance, ModelPair, Shape, Text
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.document import AcceptanceLength, Count, Documented, Keywords, Rate, shown
 from dflash_deploy.plan.compatible import below, capability
+from dflash_deploy.serve.engines import DEFAULT, ENGINES
 from dflash_deploy.serve.speculation import positions
 
 # Share of the bandwidth that reads of weights reach; the second on unified memory.
@@ -43,10 +44,9 @@ OVERLAP = 3.0  # exponent of the sum of reading and arithmetic: 1 is one after t
 # Seconds per step for each of the target's layers, and for each sequence. A pass of an MTP head has them too.
 LAYER_OVERHEAD, SEQUENCE_OVERHEAD = 68e-6, 0.08e-3
 
-# Further seconds with drafts, for each of the target's layers, by engine. Releases below EARLY prepare a step only
-# after the one before it; later ones do so while it runs.
-VERIFY_OVERHEAD = {"vllm": 3e-6, "sglang": 3e-6, "llamacpp": 65e-6, "early": 95e-6}
-EARLY = {"vllm": "0.25", "sglang": "0.5.13"}
+# Further seconds with drafts, for each of the target's layers: with passes in one graph, with launched kernels,
+# and of early releases, which prepare a step only after the one before it.
+VERIFY_OVERHEAD = {"graph": 3e-6, "launched": 65e-6, "early": 95e-6}
 
 DRAFT_OVERHEAD = 1.2e-3  # seconds of a drafter's pass, beside its weights and arithmetic
 
@@ -73,7 +73,7 @@ USUAL_MTP_TOKENS = 3  # draft tokens of an MTP head in the published commands of
 TEXTS: tuple[Text, ...] = get_args(Text)
 
 # Chances that a draft token is accepted after those before it, by text: the medians of the catalog's families. They
-# stand for a family without a figure, scaled by those that it has. Images: as chat, since none is published.
+# are used for a family without a figure, scaled by those that it has. Images: as chat, since none is published.
 USUAL_CHANCE: Mapping[Text, float] = {"chat": 0.77, "code": 0.84, "maths": 0.88, "long": 0.76, "vision": 0.77}
 
 Drafts = Literal["dflash", "mtp"]
@@ -191,7 +191,8 @@ def predict(
         )
         return concurrency / seconds
 
-    uncertain = _mxfp4_on_vllm(pair, engine)
+    kind = engine.kind if engine else ENGINES[DEFAULT]
+    uncertain = pair.target.quantisation in kind.uneven
     plain, width = steps(None, 0), WIDTH_OF_MXFP4 if uncertain else WIDTH
     texts = []
     methods: tuple[tuple[Drafts, int], ...] = (("dflash", draft_tokens), ("mtp", mtp_tokens))
@@ -203,12 +204,10 @@ def predict(
             length, published = expected_length(pair, text, tokens, drafts)
             around = _around(rate * length, WIDTH_OF_MXFP4 if uncertain else WIDTH_OF_TEXT)
             texts.append(TextSpeed(text, drafts, round(length, 2), published, round(rate * length, 1), around))
-    note = "published speeds of MXFP4 on vLLM differ by release and GPU" if uncertain else ""
+    note = (
+        f"published speeds of {pair.target.quantisation} on {kind.title} differ by release and GPU" if uncertain else ""
+    )
     return Speed(concurrency, _around(plain, width), round(plain, 1), texts, note)
-
-
-def _mxfp4_on_vllm(pair: ModelPair, engine: EngineRelease | None) -> bool:
-    return pair.target.quantisation == "mxfp4" and (engine is None or engine.engine == "vllm")
 
 
 def step_seconds(
@@ -237,8 +236,7 @@ def step_seconds(
     if draft_tokens and drafts == "mtp":
         layers += draft_tokens
         one = _mtp_bytes(pair) / bandwidth + LAYER_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
-        # vLLM and SGLang capture all passes in one graph
-        one += DRAFT_OVERHEAD if engine is not None and engine.engine == "llamacpp" else 0
+        one += DRAFT_OVERHEAD if engine is not None and not engine.kind.captures_passes else 0
         seconds += draft_tokens * one
     elif draft_tokens:
         layers += pair.drafter.layers
@@ -250,10 +248,10 @@ def step_seconds(
 def _verify_overhead(engine: EngineRelease | None) -> float:
     """Seconds for each layer of the target."""
     if engine is None:
-        return VERIFY_OVERHEAD["vllm"]
-    early = engine.engine in EARLY and below(engine.version, EARLY[engine.engine])
-    # the fork of llama.cpp is as llama.cpp
-    return VERIFY_OVERHEAD["early" if early else engine.engine.partition("-")[0]]
+        return VERIFY_OVERHEAD["graph"]
+    since = engine.kind.overlaps_since
+    early = bool(since) and below(engine.version, since)
+    return VERIFY_OVERHEAD["early" if early else "graph" if engine.kind.captures_passes else "launched"]
 
 
 def _drafter_seconds(profile: Profile, pair: ModelPair, verified: int, used: int) -> float:

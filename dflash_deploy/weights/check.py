@@ -31,7 +31,7 @@ LARGEST_CONFIG, LARGEST_INDEX = 16 * MIB, 64 * MIB
 MOST_VALUES = 4_000_000  # values of a safetensors header: ten for each tensor
 MOST_HEADER = 100 * 2**20  # the longest header that the safetensors library reads
 
-MOST_SEARCHED, SHOWN_FILES = 1000, 3  # GGUF files that are looked at if one is missing, and those that are named
+MOST_SEARCHED, SHOWN_FILES = 1000, 3  # GGUF files that are listed if one is missing, and those that are named
 # The setting of each role's GGUF.
 _FILES = {"target": Settings.model_file, "vision projector": Settings.mmproj_file, "drafter": Settings.drafter_file}
 

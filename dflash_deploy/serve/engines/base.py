@@ -125,6 +125,12 @@ class Engine(ABC):
     # --- speculative decoding
     speculation_budget: ClassVar[bool] = False
     """Whether max_num_batched_tokens must hold the draft positions of all sequences beside the prompts."""
+    captures_passes: ClassVar[bool] = True
+    """Whether all passes of a step are one captured graph, instead of kernels that are launched one after the other."""
+    overlaps_since: ClassVar[str] = ""
+    """First release that prepares a step while the one before it runs; empty: all, as far as is known."""
+    uneven: ClassVar[tuple[str, ...]] = ()
+    """Quantizations whose published speeds differ by release and GPU."""
     counts_by_position: ClassVar[bool] = False
     """Whether the counters say how many drafts were accepted up to each position, which `tune` needs."""
     counts_every_draft: ClassVar[bool] = False

@@ -108,6 +108,7 @@ class Llamacpp(Engine):
     """The server of upstream llama.cpp."""
 
     name = "llamacpp"
+    captures_passes = False
     title = "llama.cpp"
     program = ("llama-server",)
     template = LLAMACPP

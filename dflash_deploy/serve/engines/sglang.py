@@ -53,6 +53,7 @@ class Sglang(Engine):
     """SGLang from 0.5.11 on."""
 
     name = "sglang"
+    overlaps_since = "0.5.13"
     title = "SGLang"
     program = ("python3", "-m", "sglang.launch_server")
     template = SGLANG

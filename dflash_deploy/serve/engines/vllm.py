@@ -195,6 +195,8 @@ class Vllm(Engine):
     """vLLM, stock or in AEON's images."""
 
     name = "vllm"
+    overlaps_since = "0.25"
+    uneven = ("mxfp4",)
     title = "vLLM"
     program = ("vllm",)
     template = VLLM

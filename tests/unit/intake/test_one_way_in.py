@@ -30,7 +30,7 @@ KEPT: Mapping[str, tuple[int, str]] = {
     "client/endpoint.py": (1, "the body of an `intake.answers.Answer`, which is bounded"),
     "doctor/deployment.py": (1, _OF_THE_KERNEL),
     "operations/ask.py": (1, "Pillow reads a picture whose bytes were read with a limit"),
-    "host/gpu.py": (5, _OF_THE_KERNEL),
+    "host/gpu.py": (2, _OF_THE_KERNEL),
     "features/export/ray.py": (1, _OF_THE_PACKAGE),
     "features/page/guard.py": (1, _OF_THE_KERNEL),
     "features/page/conversation.py": (1, "a picture in memory, which `operations.ask.picture` has checked"),
