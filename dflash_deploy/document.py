@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -97,8 +97,8 @@ def as_document(node: object) -> Any:
             return [as_document(value) for value in node]
         case Path():
             return str(node)
-        case datetime():
-            return f"{node:%Y-%m-%dT%H:%M:%SZ}"
+        case date():
+            return f"{node:%Y-%m-%dT%H:%M:%SZ}" if isinstance(node, datetime) else node.isoformat()
     return node
 
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog, load_catalog
-from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.catalog.recipes import faster, offered
+from dflash_deploy.catalog.recipes import evidence, faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
-from dflash_deploy.planning import UNREAD
-from dflash_deploy.rules.table import survey
+from dflash_deploy.plan.choose import RankedPair, best
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -39,38 +37,22 @@ def boxes(catalog: Catalog) -> str:
 
 
 def _row(catalog: Catalog, profile: Profile) -> str:
-    pair = catalog.pair(profile.pair)
+    first = next(best(profile, catalog))
+    pair = first.pair
     target = pair.title.rpartition(", ")[0] + ("" if pair.sees else "; text only")
-    cells = (profile.title, f"`{profile.name}`", target, _speed(catalog, profile), profile.evidence.state)
+    state = evidence(profile, pair, first.engine).state
+    cells = (profile.title, f"`{profile.name}`", target, _speed(catalog, profile, first), state)
     return "| " + " | ".join(cells) + " |"
 
 
-def _speed(catalog: Catalog, profile: Profile) -> str:
+def _speed(catalog: Catalog, profile: Profile, first: RankedPair) -> str:
     """Without and with DFlash at concurrency 1, from the lowest to the highest of the workloads, by target."""
-    rows = [row for row in catalog.speeds if (row.profile, row.concurrency) == (profile.name, 1)]
-    own = [row for row in rows if row.pair == profile.pair]
-    recipe = _faster(catalog, profile)
-    if own or recipe:
-        return "; ".join(filter(None, (_shown(own) if own else "none", recipe)))
-    if profile.speed or not rows:
-        return profile.speed or "none published"
-    others = {pair: [row for row in rows if row.pair == pair] for pair in dict.fromkeys(row.pair for row in rows)}
-    return "; ".join(f"`--model {name}`, {_model(catalog.pair(name))}: {_shown(some)}" for name, some in others.items())
-
-
-def _model(pair: ModelPair) -> str:
-    """The model that an option chooses, in short."""
-    return pair.family.title.partition(" (")[0] + ("" if pair.sees else ", text only")
-
-
-def _faster(catalog: Catalog, profile: Profile) -> str:
-    """The faster recipe, if the default is not the fastest published."""
-    found = faster(offered(profile, catalog))
-    if found is None:
-        return ""
-    best = found[1]
-    rows = [row for row in best.published if row.concurrency == 1]
-    return f"`--recipe {best.recipe.name}`, {_model(best.pair)}: {_shown(rows)}"
+    own, pair = [row for row in first.published if row.concurrency == 1], first.pair
+    found = faster(pair, first.published, None, offered(profile, catalog))
+    option = f"`{found.option}`: **{_span(found.theirs)}** for {found.workload} ({found.source})" if found else ""
+    if own or found:
+        return "; ".join(filter(None, (_shown(own) if own else "none", option)))
+    return profile.speed if profile.speed and profile.speed_of == first.pair.name else "none published"
 
 
 def _shown(rows: Sequence[PublishedSpeed]) -> str:
@@ -88,19 +70,17 @@ def _span(values: Sequence[float]) -> str:
 
 def profiles(catalog: Catalog) -> str:
     """The table of the evidence: who ran each profile with which engine."""
-    return (
-        "\n".join(("| profile | engine | evidence |", "|---|---|---|", *(_proof(catalog, name) for name in BOXES)))
-        + "\n"
-    )
+    head = ("| profile | model | engine | evidence |", "|---|---|---|---|")
+    return "\n".join((*head, *(_proof(catalog, name) for name in BOXES))) + "\n"
 
 
 def _proof(catalog: Catalog, name: str) -> str:
     profile = catalog.profile(name)
-    plan = survey(profile, catalog.pair(profile.pair), UNREAD, catalog).plan
-    assert plan is not None, f"{name} cannot serve its own models"
+    first = next(best(profile, catalog))
+    found = evidence(profile, first.pair, first.engine)
     # said once, above the table
-    by = profile.evidence.by.removesuffix("; not run by this project")
-    return f"| `{name}` | {plan.engine.title} | {profile.evidence.state}: {by} |"
+    by = found.by.removesuffix("; not run by this project")
+    return f"| `{name}` | {first.pair.title} | {first.engine.title} | {found.state}: {by} |"
 
 
 def filled(text: str, catalog: Catalog) -> str:

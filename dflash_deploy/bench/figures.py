@@ -237,6 +237,7 @@ COMPARABLE = {
     "MBPP": ("mbpp", "code"),
     "code, raw prompt": ("code",),
     "code, chat template": ("code",),
+    "code, 55K tokens of prompt": ("code",),
     "Math500": ("math500", "maths"),
     "GSM8K": ("gsm8k", "maths"),
     "MT-Bench": ("mt-bench", "chat"),

@@ -97,7 +97,6 @@ class Recipe(Entry):
     engine: Annotated[str, Field(description="name of an engine release of the profile")]
     why: Annotated[str, Field(min_length=10, description="why to choose it, in one sentence")]
     evidence: Evidenced
-    default: Annotated[bool, Field(description="the profile's own models and engine: exactly one recipe is")] = False
     settings: Annotated[Settings, Field(description="settings that differ from the profile's")] = {}
 
 
@@ -108,11 +107,10 @@ class Profile(Entry):
     title: Annotated[str, Field(description="the machine in words")]
     match: Match
     hardware: Hardware
-    pair: Annotated[str, Field(description="name of the model pair that it serves by default")]
     engines: Annotated[list[EngineChoice], Field(min_length=1, description="in order of preference")]
     evidence: Evidenced
     speed: Annotated[str, Field(description="tokens/s at concurrency 1 and source, if speeds.yaml has no row")] = ""
-    speed_of: Annotated[str, Field(description="the pair that `speed` was measured with, which must be `pair`")] = ""
+    speed_of: Annotated[str, Field(description="the pair that `speed` was measured with")] = ""
     first_start: Annotated[FirstStart | None, Field(description="`null` if unknown")] = None
     settings: Annotated[Settings, Field(description="settings for every engine")] = {}
     recipes: Annotated[list[Recipe], Field(description="what to choose from, the first ones are shown by `init`")] = []

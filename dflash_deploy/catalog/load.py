@@ -271,8 +271,6 @@ def _failures(packaged: Traversable, own: Path | None) -> tuple[Failure, ...]:
 def _contradictions(catalog: Catalog) -> Iterator[str]:
     """Names in one file that no other file defines."""
     for profile in catalog.profiles.values():
-        if profile.pair not in catalog.pairs:
-            yield f"profile {profile.name} names the pair {profile.pair}, which is not in the catalog"
         for choice in profile.engines:
             if choice.release not in catalog.engines:
                 yield f"profile {profile.name} names the engine {choice.release}, which is not in the catalog"
@@ -295,7 +293,7 @@ def _set_by(profile: Profile) -> Iterator[str]:
 
 
 def _wrong_recipes(catalog: Catalog) -> Iterator[str]:
-    """Recipes with names that nothing defines, and defaults that are not the profile's own."""
+    """Recipes with names that nothing defines."""
     for profile in catalog.profiles.values():
         recipes = profile.recipes
         for recipe in recipes:
@@ -304,10 +302,6 @@ def _wrong_recipes(catalog: Catalog) -> Iterator[str]:
                 yield f"{where} names the pair {recipe.pair}, which is not in the catalog"
             if recipe.engine not in {choice.release for choice in profile.engines}:
                 yield f"{where} names the engine {recipe.engine}, which the profile does not offer"
-            if recipe.default and (recipe.pair != profile.pair or recipe.settings):
-                yield f"{where} is the default: it has the profile's pair, {profile.pair}, and no settings of its own"
-        if recipes and sum(recipe.default for recipe in recipes) != 1:
-            yield f"profile {profile.name} has recipes: exactly one of them must be the default"
         if len({recipe.name for recipe in recipes}) < len(recipes):
             yield f"profile {profile.name} has two recipes of one name"
 
@@ -315,8 +309,8 @@ def _wrong_recipes(catalog: Catalog) -> Iterator[str]:
 def _speeds_of_others(catalog: Catalog) -> Iterator[str]:
     """Speeds that are not beside what they were measured with."""
     for profile in catalog.profiles.values():
-        if profile.speed and profile.speed_of != profile.pair:
-            yield f"profile {profile.name} has a speed of {profile.speed_of or 'no pair'}, and serves {profile.pair}"
+        if profile.speed and profile.speed_of not in catalog.pairs:
+            yield f"profile {profile.name} has a speed of {profile.speed_of or 'no pair'}, which is not in the catalog"
     for speed in catalog.speeds:
         if speed.profile not in catalog.profiles or speed.pair not in catalog.pairs:
             yield f"speeds.yaml names {speed.profile} and {speed.pair}, one of which is not in the catalog"

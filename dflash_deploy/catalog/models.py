@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Literal, Self, TypeVar
 
 import yaml
@@ -54,6 +56,9 @@ class LinearAttention(Entry):
         """Bytes of the state of one layer, without the window of the convolution."""
         return self.value_heads * self.value_dim * self.key_dim * self.state_bytes
 
+
+# Licences with conditions that a user must read first.
+_RESTRICTED = re.compile(r"\bNC\b|non-?commercial|community licen[sc]e|^other\b", re.IGNORECASE)
 
 Layers = TypeVar("Layers", Attention, SlidingAttention, LatentAttention, LinearAttention)
 
@@ -110,6 +115,11 @@ class Weights(Entry):
     licence: Annotated[str, Field(description="licence of the weights; empty if none is stated")] = ""
     gated: Annotated[bool, Field(description="the Hub requires an account that accepted the terms")] = False
     source: Annotated[str, Field(description="source of size, licence and gating")] = ""
+
+    @property
+    def usable(self) -> bool:
+        """Whether you may download and use it without conditions: not gated, and with a licence for commercial use."""
+        return not self.gated and not _RESTRICTED.search(self.licence)
 
     @model_validator(mode="after")
     def _has_a_place(self) -> Self:
@@ -200,6 +210,10 @@ class Target(Weights):
     ] = None
     settings: Annotated[Settings, Field(description="settings for this quantization")] = {}
 
+    level: Annotated[
+        str, Field(description="who measured that its answers are as good as those of BF16; empty: not measured")
+    ] = ""
+
     @property
     def aligned(self) -> bool:
         """Whether the notice does not say that the safety alignment was removed."""
@@ -280,6 +294,9 @@ class Family(Questions):
 
     name: Annotated[str, Field(description="name of the family")]
     title: Annotated[str, Field(description="the base model in words")]
+    released: Annotated[
+        date | None, Field(description="when its weights were published; `null`: unknown, and older than all others")
+    ] = None
     shape: Shape
     drafter: Drafter
     targets: Annotated[list[Target], Field(min_length=1)]
@@ -322,6 +339,9 @@ def entry_text(family: Family) -> str:
     return yaml.safe_dump(family.model_dump(mode="json", exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
+OF_8_BITS = frozenset({"bf16", "fp8", "mxfp8", "int8-compressed-tensors"})
+
+
 @dataclass(frozen=True)
 class ModelPair:
     """A target and the drafter that belongs to it."""
@@ -343,6 +363,16 @@ class ModelPair:
     def drafter(self) -> Drafter:
         """The target's own drafter, else the drafter of its family."""
         return self.target.drafter or self.family.drafter
+
+    @property
+    def exact(self) -> bool:
+        """Whether its answers are those of BF16: weights of 8 bits or more, or measured to be level with BF16."""
+        return self.target.quantisation in OF_8_BITS or bool(self.target.level)
+
+    @property
+    def toy(self) -> bool:
+        """Whether it comes with the package, to try the program out on processors."""
+        return self.target.bundled is not None
 
     @property
     def shape(self) -> Shape:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dflash_deploy.catalog.hardware import Profile, Recipe
-from dflash_deploy.catalog.load import Catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair
+from dflash_deploy.catalog.read import Evidenced
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import NotPossible, UnknownRecipe
@@ -50,18 +52,91 @@ def _offered(profile: Profile, recipe: Recipe, catalog: Catalog) -> Offered:
     return Offered(recipe, pair, engine, tuple([row for row in rows if row.draft_tokens == tokens] or rows))
 
 
-def faster(recipes: tuple[Offered, ...]) -> tuple[Offered, Offered] | None:
-    """The default recipe, and the one with the highest published speed at concurrency 1; `None` if it is the default.
+@dataclass(frozen=True)
+class Faster:
+    """What others measured to be faster than a plan, for the same kind of text at concurrency 1."""
 
-    Workloads differ, so that less than MARGIN more is not faster. A recipe whose engine changes answers is left out.
+    option: str
+    """The option of `init` that chooses it."""
+    workload: str
+    theirs: tuple[float, float]
+    """Lowest and highest tokens per second."""
+    now: tuple[float, float]
+    """The same of the plan: published, or expected if nothing is."""
+    published: bool
+    """Whether `now` was published."""
+    source: str
+
+
+def faster(
+    pair: ModelPair,
+    own: Sequence[PublishedSpeed],
+    expected: tuple[float, float] | None,
+    recipes: Iterable[Offered],
+) -> Faster | None:
+    """The recipe or the MTP head that is the most faster than a pair; `None` if none is, by MARGIN.
+
+    `own` are the published speeds of the pair with its engine, `expected` its speed by the model. A recipe of another
+    base model, whose engine changes answers, or whose target has no safety alignment, is left out.
     """
-    default = next((one for one in recipes if one.recipe.default), None)
-    others = [one for one in recipes if one.at_one and not one.recipe.default and not one.changes_answers]
-    if default is None or not others:
-        return None
-    best = max(others, key=lambda one: one.at_one[-1])
-    slower = not default.at_one or best.at_one[-1] > MARGIN * default.at_one[-1]
-    return (default, best) if slower else None
+    safe = (
+        one
+        for one in recipes
+        if one.pair.family.name == pair.family.name
+        and one.pair.name != pair.name
+        and one.pair.target.aligned
+        and not one.changes_answers
+    )
+    found = [
+        *(Faster(option, kind, theirs, now, bool(own), source) for option, kind, theirs, now, source in _mtp(own)),
+        *(
+            Faster(f"--recipe {one.recipe.name}", kind, _span(rows), now, bool(_of_kind(own, kind)), rows[0].source)
+            for one in safe
+            for kind in dict.fromkeys(row.kind for row in one.published if row.concurrency == 1)
+            if (rows := _of_kind(one.published, kind)) and (now := _now(own, kind, expected)) is not None
+        ),
+    ]
+    better = [one for one in found if one.theirs[1] > MARGIN * one.now[1]]
+    return max(better, key=lambda one: one.theirs[1] / one.now[1], default=None)
+
+
+def _of_kind(rows: Iterable[PublishedSpeed], kind: str) -> list[PublishedSpeed]:
+    return [row for row in rows if (row.kind, row.concurrency) == (kind, 1)]
+
+
+def _span(rows: Iterable[PublishedSpeed]) -> tuple[float, float]:
+    values = [row.dflash for row in rows]
+    return min(values), max(values)
+
+
+def _now(own: Sequence[PublishedSpeed], kind: str, expected: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The plan's own speed for a kind of text; what is expected only if nothing of it was published."""
+    rows = _of_kind(own, kind)
+    return _span(rows) if rows else None if own else expected
+
+
+def _mtp(own: Sequence[PublishedSpeed]) -> Iterator[tuple[str, str, tuple[float, float], tuple[float, float], str]]:
+    """The target's MTP head, if it was measured beside the drafter and is faster in one of the rows."""
+    for row in own:
+        if row.concurrency == 1 and row.mtp is not None:
+            yield "--drafter mtp", row.workload, (row.mtp, row.mtp), (row.dflash, row.dflash), row.source
+
+
+def evidence(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Evidenced:
+    """Whether a pair was run with an engine on this hardware: a recipe's evidence, a speed's, the profile's.
+
+    What was reported of other models says nothing of these.
+    """
+    recipe = profile.recipe_with(pair.name, engine.name)
+    if recipe is not None:
+        return recipe.evidence
+    if profile.evidence.state == "computed" or pair.toy:
+        return profile.evidence
+    rows = [row for row in load_catalog().speeds if (row.profile, row.pair) == (profile.name, pair.name)]
+    rows = [row for row in rows if row.engine == engine.engine]
+    if rows:
+        return Evidenced(state="reported", by="; ".join(dict.fromkeys(row.source for row in rows)))
+    return Evidenced(state="untested", by=f"no report of these models with {engine.title} on this hardware is known")
 
 
 def recipe_of(profile: Profile, name: str, catalog: Catalog) -> Recipe:

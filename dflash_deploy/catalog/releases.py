@@ -32,6 +32,11 @@ class BaseImage(Entry):
     seen: Annotated[bool, Field(description="true: a report shows it in use; false: it is only the expected name")]
     source: str = ""
 
+    @property
+    def moves(self) -> bool:
+        """Whether the tag names the newest image, which changes, instead of a version or a digest."""
+        return "@sha256:" not in self.tag and not any(map(str.isdigit, self.tag.rpartition(":")[2]))
+
 
 class OlderDrivers(Entry):
     """The same image built with an earlier CUDA, for drivers that are too old for the default one."""
@@ -214,6 +219,10 @@ class EngineRelease(Entry):
     def kind(self) -> Engine:
         """The engine that this is a release of: how it is started, and what all its releases have in common."""
         return ENGINES[self.engine]
+
+    def image_on(self, architecture: Architecture | None) -> BaseImage:
+        """The base image for a processor; the first one if it is not known."""
+        return self.base_images[architecture] if architecture else next(iter(self.base_images.values()))
 
     def parser(self, setting: str, name: str | None) -> str:
         """This release's name of the parser that vLLM calls `name`, for a setting; empty if it has none for it."""

@@ -31,6 +31,11 @@ class PublishedSpeed(Entry):
     source: Annotated[str, Field(description="who published it")]
 
     @property
+    def kind(self) -> str:
+        """The kind of text that was generated, without its conditions: only these are compared."""
+        return self.workload.partition(",")[0]
+
+    @property
     def measured_with(self) -> str:
         """The engine and its release."""
         return f"{self.engine} {self.release}".strip()

@@ -149,10 +149,10 @@ def _copies(plan: Plan) -> list[str]:
 
 def _faster(choice: Choice, plan: Plan) -> tuple[str, ...]:
     """A recipe that others measured as faster, unless this one was asked for."""
-    from dflash_deploy.operations.plan import faster_recipe
+    from dflash_deploy.operations.plan import faster_than
 
     asked = choice.recipe or choice.model or choice.engine
-    return () if asked else faster_line(faster_recipe(plan))
+    return () if asked else faster_line(faster_than(plan), choice.profile)
 
 
 def _written(created: Created) -> Iterator[str]:
@@ -192,6 +192,8 @@ def _other_machines(plan: Plan) -> list[str]:
     return [f"         on the other machine: {command}", "         then `up` there first, and `up` here after it"]
 
 
+FIRST = "first"  # the answer that takes the model that `plan` ranks first
+
 # What a deployment is for: `coding` gets a long context, `vision` only models that read images.
 USES = ("chat", "coding", "vision")
 
@@ -223,20 +225,20 @@ def ask(directory: Path | None) -> Choice:
     if len(runtimes) > 1:
         wanted = _asked("Runtime (compose or native)", runtimes[0], _one_of(runtimes, "runtime"), runtimes)
         runtime = next(one for one in runtimes if one == wanted)
-    goal: GoalName | None = "coding" if use == "coding" else None
+    goal: GoalName | None = next((one for one in ("coding", "vision") if one == use), None)
     return Choice(profile=profile, recipe=recipe, goal=goal, models_dir=models, port=port, runtime=runtime)
 
 
 def _recipe(offered: Offer, profile: str, use: str) -> str | None:
-    """The chosen recipe; `None`, without a question, if fewer than two of the profile suit the use."""
+    """The chosen recipe; `None` for the model that is ranked first, without a question if no recipe suits the use."""
     recipes = [one for one in offered.recipes(profile) if one.pair.sees or use != "vision"]
-    if len(recipes) < 2:
-        return recipes[0].recipe.name if recipes and not recipes[0].recipe.default else None
-    names = [one.recipe.name for one in recipes]
+    if not recipes:
+        return None
+    names = [FIRST, *(one.recipe.name for one in recipes)]
     for line in offer_lines(recipes, profile):
         _say(line, indent=6)
-    default = next((one.recipe.name for one in recipes if one.recipe.default), names[0])
-    return _asked("Recipe", default, _one_of(names, "recipe"), names)
+    chosen = _asked("Recipe", FIRST, _one_of(names, "recipe"), names)
+    return None if chosen == FIRST else chosen
 
 
 def _say(line: str, indent: int = 0) -> None:

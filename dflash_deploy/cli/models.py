@@ -1,7 +1,8 @@
-"""`models list`, `show`, `use`, `add`, `convert`: targets with their drafters, and what can serve them."""
+"""`models list`, `show`, `use`, `add`, `rm`, `prune`, `convert`: targets with their drafters."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,20 +11,20 @@ import typer
 
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples, terminal
-from dflash_deploy.cli.options import Drafter, Profile, size_of, sizes_of
+from dflash_deploy.cli.options import GIB, Drafter, Profile, size_of
 from dflash_deploy.cli.shown import Grid, Report, Shown
 from dflash_deploy.cli.upgrade import models_use
+from dflash_deploy.errors import BadInput
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.models import ModelPair, Weights
-    from dflash_deploy.operations.models import Models
-    from dflash_deploy.rules.table import Candidate
+    from dflash_deploy.operations.models import ModelRow, Models, Removal
 
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, use, add, convert.",
+    help="Models with their drafters: list, show, use, add, rm, prune, convert.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),
@@ -33,57 +34,63 @@ models = typer.Typer(
 @models.callback()
 def _list_them(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
-        models_list(profile=None, everything=False, shared=context)
+        models_list(profile=None, memory=None, everything=False, shared=context)
 
 
-@command(examples=("models list", "models list --profile rtx-5090"))
+@command(examples=("models list", "models list --memory 24G"))
 def models_list(
     profile: Profile = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of one GPU, such as 24G: list for a card that is not here."),
+    ] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also list models that are not compatible, with the reason.")
     ] = False,
 ) -> Report:
-    """List models with their drafters that are compatible with this machine, or with --profile."""
+    """List models that are compatible with this machine, --profile or --memory, the best first.
+
+    Context and sequences are those of a plan, tokens/s those of all sequences, published or expected.
+    """
     from dflash_deploy.operations.models import models
 
-    found = models(profile)
-    good = Grid("model", "weights", "engine", "context", "concurrency", "notes", wraps=("engine", "notes"))
-    fitting = [candidate for candidate in found.candidates if not candidate.why_not]
-    for candidate in sorted(fitting, key=lambda candidate: candidate.pair.name != found.default):
-        good.add_row(*_compatible(candidate, default=candidate.pair.name == found.default))
-    return Report(found, (f"compatible with {found.title}", good, "", *_others(found, everything)))
+    if profile and memory:
+        raise BadInput("--profile and --memory name two machines", hint="remove one of them")
+    found = models(profile, _size(memory) if memory else None)
+    good = [row for row in found.models if row.compatible]
+    lines = (_HEAD, *map(_line, good), "", *_others(found, everything))
+    return Report(found, (f"compatible with {found.title}", *lines))
+
+
+_HEAD = f"{'model':35} {'GB':>5} {'context':>12} {'tok/s':>5} {'date':7} evidence"
+
+
+def _line(row: ModelRow) -> str:
+    """One model in 80 columns."""
+    context = f"{row.max_model_len:,} x {row.max_num_seqs}" if row.max_model_len else ""
+    speed = f"{row.tokens_per_s:.0f}" if row.tokens_per_s else "-"
+    when = f"{row.released:%Y-%m}" if row.released else "-"
+    return f"{row.name:35} {row.bytes / 1e9:5.1f} {context:>12} {speed:>5} {when:7} {row.evidence}"
+
+
+def _size(text: str) -> int:
+    """Bytes of a memory size such as 24G, 24GB or 24GiB; GB are counted as GiB, as cards are sold. Raises BadInput."""
+    found = re.fullmatch(r"(\d{1,4})\s*(?:G|GB|GiB)?", text.strip(), re.IGNORECASE)
+    if found is None or not int(found[1]):
+        raise BadInput(
+            f"`{text}` is not a memory size (1G-9999G)", hint="such as: `dflash-deploy models list --memory 24G`"
+        )
+    return int(found[1]) * GIB
 
 
 def _others(found: Models, everything: bool) -> tuple[Shown, ...]:
     """The models that are not compatible: all of them, or how many there are."""
     bad = Grid("model", "why not")
-    for candidate in (candidate for candidate in found.candidates if candidate.why_not):
-        bad.add_row(candidate.pair.name, candidate.why_not)
+    for row in (row for row in found.models if not row.compatible):
+        bad.add_row(row.name, row.why_not)
     if everything:
         return "not compatible", bad
     return (f"{len(bad.rows)} others are not compatible: --all shows why",)
-
-
-def _compatible(candidate: Candidate, *, default: bool) -> tuple[str, ...]:
-    plan, pair = candidate.plan, candidate.pair
-    assert plan is not None  # noqa: S101 - a candidate without a reason against it has a plan
-    length, concurrency = str(plan.settings.max_model_len or ""), str(plan.settings.max_num_seqs or "")
-    size = sizes_of(pair.target.bytes, pair.drafter.bytes)
-    notes = {
-        "default": default,
-        "images": pair.sees,
-        "tools": pair.family.tool_call_parser is not None,
-        "no safety alignment": not pair.target.aligned,
-        "gated": pair.target.gated or pair.drafter.gated,
-    }
-    return (
-        pair.name,
-        size,
-        plan.engine.name,
-        length,
-        concurrency,
-        ", ".join(note for note in notes if notes[note]) or "-",
-    )
 
 
 @command(examples=("models show qwen3.6-27b-fp8", "models show Qwen/Qwen3.6-27B-FP8 --json"))
@@ -116,6 +123,48 @@ def models_add(
         return Report(added, (added.entry.rstrip(),))
     used = f"next     DFLASH_CATALOG={to} dflash-deploy init --model {added.name}"
     return Report(added, (f"wrote    {added.file}", used))
+
+
+ModelsDir = Annotated[Path, typer.Option(help="Directory of the weights.")]
+Agreed = Annotated[bool, typer.Option("--yes", "-y", help="Remove them; without it they are only shown.")]
+
+
+@command(changes=True, examples=("models rm qwen3.5-27b-fp8", "models rm qwen3.5-27b-fp8 --yes"))
+def models_rm(
+    name: Annotated[str, typer.Argument(help="A model, or its target's repository.", autocompletion=options.models)],
+    models_dir: ModelsDir = Path("~/models"),
+    yes: Agreed = False,
+    *,
+    directory: Path,
+) -> Report:
+    """Remove the weights of a model that no deployment names. Without --yes, shows them."""
+    from dflash_deploy.operations.models import remove
+
+    done = remove([name], models_dir, directory, agreed=yes)
+    return Report(done, tuple(_removal(done, f"models rm {name}")))
+
+
+@command(changes=True, examples=("models prune", "models prune --yes"))
+def models_prune(models_dir: ModelsDir = Path("~/models"), yes: Agreed = False, *, directory: Path) -> Report:
+    """Remove the weights of all models that no deployment names. Without --yes, shows them.
+
+    Deployments are the one of this directory and those below ~/dflash. Only directories of the catalog's models count.
+    """
+    from dflash_deploy.operations.models import remove
+
+    done = remove([], models_dir, directory, agreed=yes)
+    return Report(done, tuple(_removal(done, "models prune")))
+
+
+def _removal(done: Removal, command: str) -> Iterator[str]:
+    for one in done.weights:
+        yield f"{'removed' if done.removed else 'unused':9}{one.directory}, {size_of(one.bytes)}"
+    for one in done.kept:
+        yield f"{'kept':9}{one.directory}, {size_of(one.bytes)}: named by {', '.join(map(str, one.used_by))}"
+    if done.weights and not done.removed:
+        yield f"next     dflash-deploy {command} --yes   removes {size_of(sum(one.bytes for one in done.weights))}"
+    if not done.weights:
+        yield "a deployment names every directory" if done.kept else "no weights of the catalog's models are there"
 
 
 def _described(pair: ModelPair) -> Iterator[str]:
@@ -154,6 +203,8 @@ models.command("list")(models_list)
 models.command("show")(models_show)
 models.command("use")(models_use)
 models.command("add")(models_add)
+models.command("rm")(models_rm)
+models.command("prune")(models_prune)
 
 
 EXAMPLES = (

@@ -208,8 +208,8 @@ Recipe = Annotated[
     typer.Option(help="Models, engine and settings of a published recipe of the profile.", autocompletion=recipes),
 ]
 Goal = Annotated[
-    Literal["latency", "throughput", "context", "coding"] | None,
-    typer.Option(help="Choose sizes and copies for this goal."),
+    Literal["latency", "throughput", "context", "coding", "vision"] | None,
+    typer.Option(help="Choose model, sizes and copies for this goal."),
 ]
 LONGEST_SEQUENCE = 10_000_000  # tokens
 

@@ -18,7 +18,7 @@ from dflash_deploy.serve.settings import Settings
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.speeds import PublishedSpeed
-    from dflash_deploy.operations.plan import Asked, EngineOption, Planned
+    from dflash_deploy.operations.plan import Asked, EngineOption, Planned, Ranked
     from dflash_deploy.plan.result import Choice, Plan
     from dflash_deploy.plan.speed import Speed
 
@@ -71,6 +71,7 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield f"         {evidence_line(made)}"
     yield from model_lines(made)
     yield f"engine   {made.engine_title}, {made.runtime}"
+    yield from _why(found.ranked, made)
     yield ""
     yield from _settings(made)
     yield ""
@@ -79,9 +80,39 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield from _memory(made)
     yield from _speed(found)
     yield from _published(found.speed.published)
+    if made.profile.gpus and not found.speed.published:
+        yield "seen     no speed of these models on this hardware is published"
     if asked:
         yield from _asked(asked)
     yield from refusal_of(made)
+
+
+# What the first model is ahead in, by the name of the criterion.
+AHEAD = {
+    "safe": "it is not safe as a default",
+    "useful": "the first has a useful context for as many sequences",
+    "newest": "the first is newer",
+    "measured": "the first was measured on this hardware",
+    "exact": "the answers of the first are those of BF16",
+    "engine": "the first runs on the engine that suits this hardware best",
+    "drafts": "drafts pay more with the first",
+    "speed": "the first is faster",
+    "context": "the first has a longer context",
+    "tools": "the first calls tools",
+    "images": "the first reads images",
+}
+
+
+def _why(ranked: Iterable[Ranked], made: Plan) -> Iterator[str]:
+    """The first models for this machine with the figures that decided, and the option for each other one."""
+    for number, one in enumerate(ranked, 1):
+        chosen = one.pair == made.pair.name
+        seen = "published" if one.published else "expected"
+        cache = "" if one.kv_cache_dtype in {"auto", ""} else f", {one.kv_cache_dtype} cache"
+        figures = f"{one.max_model_len:,} x {one.max_num_seqs}{cache}, {one.tokens_per_s:.0f} tokens/s {seen} at "
+        figures += f"concurrency {one.concurrency}"
+        behind = f"; {one.unsafe or AHEAD[one.decided_by]}" if one.decided_by else ""
+        yield f"{'why' if number == 1 else '':9}{number}. {'' if chosen else '--model '}{one.pair}: {figures}{behind}"
 
 
 def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy.catalog.recipes import evidence
 from dflash_deploy.cli.options import size_of
 from dflash_deploy.cli.shown import Grid, Shown
 from dflash_deploy.serve.settings import Settings
@@ -14,8 +15,7 @@ from dflash_deploy.serve.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from dflash_deploy.catalog.hardware import Recipe
-    from dflash_deploy.catalog.recipes import Offered
+    from dflash_deploy.catalog.recipes import Faster, Offered
     from dflash_deploy.foreign.mapping import Translated
     from dflash_deploy.operations.foreign import ForeignPlan
     from dflash_deploy.plan.result import Plan
@@ -29,27 +29,14 @@ def refusal_of(plan: Plan) -> tuple[str, ...]:
 
 
 def evidence_of(plan: Plan) -> str:
-    """The evidence of the profile or of its recipe, or `untested` if the plan has other models."""
-    state = plan.profile.evidence.state
-    if recipe := _recipe(plan):
-        return recipe.evidence.state
-    return state if state == "computed" or plan.pair.name == plan.profile.pair else "untested with this model"
-
-
-def _recipe(plan: Plan) -> Recipe | None:
-    """The recipe with the plan's models and engine, unless the profile's own evidence is about them."""
-    recipe = plan.profile.recipe_with(plan.pair.name, plan.engine.name)
-    return None if recipe is None or plan.pair.name == plan.profile.pair else recipe
+    """Whether the plan's models were run with its engine on this hardware."""
+    return evidence(plan.profile, plan.pair, plan.engine).state
 
 
 def evidence_line(plan: Plan) -> str:
     """The evidence, and who has run what."""
-    if recipe := _recipe(plan):
-        return f"{recipe.evidence.state}: {recipe.evidence.by}"
-    evidence = plan.profile.evidence
-    other = plan.pair.name != plan.profile.pair and evidence.state != "computed"
-    own = f"; {plan.profile.pair} is {evidence.state}" if other else ""
-    return f"{evidence_of(plan)}{own}: {evidence.by}"
+    found = evidence(plan.profile, plan.pair, plan.engine)
+    return f"{found.state}: {found.by}"
 
 
 def model_lines(plan: Plan) -> tuple[str, ...]:
@@ -100,8 +87,7 @@ def recipe_lines(recipes: Iterable[Offered]) -> Iterator[str]:
     """Every recipe with its reason, its reporters, its settings and its published speeds."""
     for one in recipes:
         recipe = one.recipe
-        default = " (default)" if recipe.default else ""
-        yield f"  {recipe.name}{default}: {recipe.title}, {recipe.date}"
+        yield f"  {recipe.name}: {recipe.title}, {recipe.date}"
         yield f"      {one.pair.name} with {one.engine.name}: {summary(one)}"
         yield f"      {recipe.why} [{recipe.evidence.by}]"
         for name, chosen in recipe.settings.items():
@@ -110,16 +96,14 @@ def recipe_lines(recipes: Iterable[Offered]) -> Iterator[str]:
             yield f"      {row.workload}, concurrency {row.concurrency}: {row.dflash:g} tokens/s ({row.source})"
 
 
-def faster_line(found: tuple[Offered, Offered] | None) -> tuple[str, ...]:
-    """One line about the recipe that is faster than the default; nothing if none is."""
+def faster_line(found: Faster | None, profile: str | None) -> tuple[str, ...]:
+    """One line with the command of what is faster than the plan; nothing if nothing is."""
     if found is None:
         return ()
-    default, best = found
-    kept = ", with its safety alignment" if best.pair.target.aligned and not default.pair.target.aligned else ""
-    against = f"against {speed(default.at_one)}{kept}" if default.at_one else "none for this model"
-    return (
-        f"faster   dflash-deploy init --force --recipe {best.recipe.name}   {speed(best.at_one)} published, {against}",
-    )
+    named = f" --profile {profile}" if profile else ""
+    now = f"now {speed(found.now)}{'' if found.published else ' expected'}"
+    for_one = f"{speed(found.theirs)} for {found.workload} at concurrency 1 ({found.source})"
+    return (f"faster   dflash-deploy init --force{named} {found.option}   {for_one}, {now}",)
 
 
 LONGEST_THEIRS = 60  # characters of theirs in the table; --json has all of them

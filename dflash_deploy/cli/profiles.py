@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.planned import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
+from dflash_deploy.plan.choose import best
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Profile
@@ -83,7 +85,7 @@ def _facts(profile: Profile) -> Iterator[str]:
         yield f"          {hardware.bandwidth:g} GB/s, {hardware.tflops:g} TFLOPS in BF16 ({hardware.source})"
     if profile.speed:
         yield f"speed     {profile.speed} (tokens/s at concurrency 1)"
-    yield f"model     {profile.pair}"
+    yield f"model     {next(best(profile, load_catalog())).pair.name}"
 
 
 def _settings(settings: Settings) -> Iterator[str]:

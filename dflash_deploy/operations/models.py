@@ -1,22 +1,33 @@
-"""`models` and `profiles`: what the catalog knows, and what this machine can serve."""
+"""`models` and `profiles`: what the catalog knows, what this machine can serve, and weights that can go."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from shutil import rmtree
 
 from dflash_deploy.catalog.hardware import Profile
-from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.load import Catalog, load_catalog
 from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.read import Evidence
-from dflash_deploy.catalog.recipes import Offered, offered
+from dflash_deploy.catalog.recipes import Offered, evidence, offered
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.deployment.directory import Deployment, deployments_at_home
+from dflash_deploy.deployment.files import STATE
 from dflash_deploy.document import Count, Documented, Hidden
-from dflash_deploy.errors import UnknownProfile
+from dflash_deploy.errors import BadInput, DeployError, NotPossible, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
-from dflash_deploy.plan.choose import choose_profile
+from dflash_deploy.plan.choose import NO_ROOM, RankedPair, best, choose_profile
+from dflash_deploy.plan.command import in_home
+from dflash_deploy.plan.compatible import obstacles
+from dflash_deploy.plan.memory import GIB
+from dflash_deploy.plan.propose import directory_of
 from dflash_deploy.planning import UNREAD
 from dflash_deploy.rules.table import Candidate, survey, why_profile_does_not_fit
+from dflash_deploy.serve.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,16 @@ class ModelRow(Documented):
     """Whether the profile can serve it."""
     why_not: str
     """Why it cannot; empty if it can."""
+    max_model_len: int | None
+    """Longest sequence in tokens that a plan gives it; null if it is not compatible."""
+    max_num_seqs: int | None
+    """Sequences at the same time; null if it is not compatible."""
+    tokens_per_s: float | None
+    """Tokens per second of all requests at the same time, published or expected; null if it is not compatible."""
+    released: date | None
+    """When its base model was published; null if unknown."""
+    evidence: Evidence
+    """Whether it was run with this engine on this hardware."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +69,69 @@ class Models(Documented):
     profile: str
     """Name of the hardware profile that they were compared with."""
     models: tuple[ModelRow, ...]
-    """All models, also those that are not compatible."""
+    """All models, also those that are not compatible: first those that are, the best of them first."""
     title: Hidden[str]
     """The machine of the profile, in words."""
-    default: Hidden[str]
-    """The model that `init` takes for the profile."""
-    candidates: Hidden[tuple[Candidate, ...]]
 
 
-def models(profile: str | None = None) -> Models:
-    """The models of the catalog on a profile, or on that of this machine. Raises UnknownProfile."""
+def models(profile: str | None = None, memory: int | None = None) -> Models:
+    """The models of the catalog on a profile, or on that of this machine, in the order in which `plan` ranks them.
+
+    `memory` are the bytes of one GPU that is not here: the profile with the nearest memory answers for it. Toys are
+    listed for processors only. Raises UnknownProfile.
+    """
     catalog, facts = load_catalog(), read_facts()
-    chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
-    candidates = tuple(survey(chosen, pair, facts, catalog) for pair in catalog.pairs.values())
-    return Models(chosen.name, tuple(map(_row, candidates)), chosen.title, chosen.pair, candidates)
+    if memory is not None:
+        chosen = _with_memory(catalog, memory)
+    else:
+        chosen = catalog.profile(profile) if profile else choose_profile(facts, catalog)
+    fitting = {one.pair.name: one for one in best(chosen, catalog) if one.lack < NO_ROOM}
+    pairs = [pair for pair in catalog.pairs.values() if chosen.match.gpus == 0 or not pair.toy]
+    why_not = {pair.name: _why_not(chosen, pair, facts, catalog, fits=pair.name in fitting) for pair in pairs}
+    order = {name: number for number, name in enumerate(fitting)}
+    rows = [_row(pair, why_not[pair.name], chosen, fitting.get(pair.name)) for pair in pairs]
+    rows.sort(key=lambda row: (not row.compatible, order.get(row.name, 0)))
+    return Models(chosen.name, tuple(rows), chosen.title)
 
 
-def _row(candidate: Candidate) -> ModelRow:
-    pair, plan = candidate.pair, candidate.plan
+def _with_memory(catalog: Catalog, memory: int) -> Profile:
+    """The profile of one GPU whose memory is nearest, with this memory in its place."""
+    gib = memory / GIB
+    names = (model.name for model in catalog.gpu_models)
+    near = min(map(catalog.profile, names), key=lambda one: abs(one.hardware.memory_gib - gib))
+    hardware = near.hardware.model_copy(update={"memory_gib": gib})
+    return near.model_copy(update={"title": f"{gib:.0f} GiB, as {near.title}", "hardware": hardware})
+
+
+def _why_not(profile: Profile, pair: ModelPair, facts: HostFacts, catalog: Catalog, *, fits: bool) -> str:
+    """Why a pair cannot be served on a profile; empty if it can."""
+    if catalog.find_profile(profile.name) == profile:
+        return survey(profile, pair, facts, catalog).why_not
+    blocked = [obstacles(profile, pair, catalog.engines[choice.release]) for choice in profile.engines]
+    if all(blocked):
+        return min(blocked, key=len)[0]
+    return (
+        "" if fits else f"weights, activations and a short context take more than {profile.hardware.memory_gib:.0f} GiB"
+    )
+
+
+def _row(pair: ModelPair, why_not: str, profile: Profile, found: RankedPair | None) -> ModelRow:
+    found = None if why_not else found
+    known = evidence(profile, pair, found.engine).state if found else "untested"
     return ModelRow(
         pair.name,
         pair.title,
         target=_place(pair.target),
         drafter="" if pair.drafter.absent else _place(pair.drafter),
         bytes=pair.target.bytes + pair.drafter.bytes,
-        engine=plan.engine.name if plan and not candidate.why_not else None,
-        compatible=not candidate.why_not,
-        why_not=candidate.why_not,
+        engine=found.engine.name if found else None,
+        compatible=not why_not,
+        why_not=why_not,
+        max_model_len=found.sizing.max_model_len if found else None,
+        max_num_seqs=found.sizing.max_num_seqs if found else None,
+        tokens_per_s=round(found.speed, 1) if found else None,
+        released=pair.family.released,
+        evidence=known,
     )
 
 
@@ -119,6 +176,77 @@ def model(name: str) -> ModelDetails:
     pair = catalog.pair(name)
     # this machine is left out
     return ModelDetails(pair, tuple(survey(profile, pair, UNREAD, catalog) for profile in catalog.profiles.values()))
+
+
+@dataclass(frozen=True)
+class StoredWeights(Documented):
+    """A directory with the weights of a target or of a drafter."""
+
+    directory: Path
+    """Its path."""
+    bytes: Count
+    """Size of its files in bytes."""
+    used_by: Sequence[Path]
+    """Directories of the deployments that name it, or whose earlier settings do."""
+
+
+@dataclass(frozen=True)
+class Removal(Documented):
+    """Weights on disk that `models rm` or `models prune` is about."""
+
+    weights: Sequence[StoredWeights]
+    """The directories that no deployment names."""
+    kept: Sequence[StoredWeights]
+    """The directories that stay, since a deployment names them."""
+    removed: bool
+    """Whether the former were removed."""
+
+
+MOST_STATE = 1 << 20  # bytes of a state file that are searched for the path of weights
+
+
+def remove(names: Sequence[str], models_dir: Path, here: Path, *, agreed: bool) -> Removal:
+    """Remove the weights of these pairs that no deployment names; of all pairs of the catalog if `names` is empty.
+
+    Only shows them unless `agreed`. Deployments are the one in `here` and those below `~/dflash`. Raises UnknownPair;
+    BadInput if a model that is named has no weights there; NotPossible if they cannot be removed.
+    """
+    catalog, root = load_catalog(), in_home(models_dir).absolute()
+    pairs = [catalog.pair(name) for name in names] or list(catalog.pairs.values())
+    places = dict.fromkeys(
+        Path(directory_of(weights, root))
+        for pair in pairs
+        for weights in (pair.target, pair.drafter)
+        if weights.repo is not None and not (weights is pair.drafter and weights.absent)
+    )
+    deployments = [Deployment(place) for place in dict.fromkeys([here.absolute(), *deployments_at_home()])]
+    found = [_stored(place, deployments) for place in places if place.is_dir() and not place.is_symlink()]
+    if names and not found:
+        raise BadInput(f"{root} has no weights of {', '.join(names)}", hint="name their directory with --models-dir")
+    free = [one for one in found if not one.used_by]
+    for one in free if agreed else ():
+        try:
+            rmtree(one.directory)
+        except OSError as problem:
+            raise NotPossible(f"{one.directory} cannot be removed: {problem}", hint="check who owns it") from None
+    return Removal(free, [one for one in found if one.used_by], agreed and bool(free))
+
+
+def _stored(place: Path, deployments: Sequence[Deployment]) -> StoredWeights:
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file() and not file.is_symlink())
+    return StoredWeights(place, size, [one.directory for one in deployments if _names(one, place)])
+
+
+def _names(deployment: Deployment, place: Path) -> bool:
+    """Whether the settings of a deployment, or earlier ones that it can go back to, name a directory."""
+    with suppress(DeployError):
+        for field in (Settings.model_host_path, Settings.drafter_host_path):
+            written = deployment.values.get(field.name)
+            if written and deployment.path(written) == place:
+                return True
+    state = deployment.directory / STATE
+    files = [file for file in state.glob("*") if file.is_file() and file.stat().st_size <= MOST_STATE]
+    return any(place.name.encode() in file.read_bytes() for file in files)
 
 
 @dataclass(frozen=True)
@@ -167,7 +295,9 @@ def profile_fit(profile: Profile) -> ProfileFit:
 def _fit(profile: Profile, facts: HostFacts) -> ProfileFit:
     why_not = why_profile_does_not_fit(profile, facts)
     engines = [choice.release for choice in profile.engines]
-    return ProfileFit(profile.name, profile.title, profile.pair, engines, profile.evidence.state, not why_not, why_not)
+    first = next(best(profile, load_catalog()))
+    state = evidence(profile, first.pair, first.engine).state
+    return ProfileFit(profile.name, profile.title, first.pair.name, engines, state, not why_not, why_not)
 
 
 def profile(name: str) -> tuple[Profile, tuple[EngineRelease, ...], tuple[Offered, ...]]:

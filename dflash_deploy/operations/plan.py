@@ -6,16 +6,18 @@ deployment on this machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import Family, entry_text
-from dflash_deploy.catalog.recipes import Offered, faster, offered
+from dflash_deploy.catalog.recipes import Faster, Offered, faster, offered
 from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.compose import render as write
@@ -29,7 +31,15 @@ from dflash_deploy.host.machine import HostFacts, read_facts
 from dflash_deploy.host.ports import free_port
 from dflash_deploy.operations.figures import last_figures
 from dflash_deploy.operations.foreign import ForeignPlan
-from dflash_deploy.plan.choose import choose_profile, fits, possible_runtimes
+from dflash_deploy.plan.choose import (
+    RankedPair,
+    best,
+    choose_profile,
+    decided_by,
+    fits,
+    possible_runtimes,
+    published_with,
+)
 from dflash_deploy.plan.command import engine_command, in_home
 from dflash_deploy.plan.memory import MemoryFit
 from dflash_deploy.plan.result import Choice, Decision, Plan, RuntimeName
@@ -116,6 +126,70 @@ class ExpectedSpeed(Documented):
 
 
 @dataclass(frozen=True)
+class Ranked(Documented):
+    """One model in the order for a machine, with the figures that decided."""
+
+    pair: str
+    """Name of the model, as `--model` takes it."""
+    engine: str
+    """Name of the engine release that serves it."""
+    max_model_len: int
+    """Longest sequence in tokens."""
+    max_num_seqs: int
+    """Sequences at the same time."""
+    kv_cache_dtype: str
+    """Type of the KV cache; `auto` is 16 bits."""
+    tokens_per_s: float
+    """Tokens per second of all requests together at `concurrency`: published for this hardware, else expected."""
+    concurrency: int
+    """Requests at the same time that the speed is for."""
+    published: bool
+    """Whether a speed of this model, or of one of the same form, with this engine on this hardware is published."""
+    released: date | None
+    """When the base model was published; null if unknown."""
+    exact: bool
+    """Whether its answers are those of BF16: 8 bits or more, or measured to be level."""
+    unsafe: str
+    """What a user must know before starting it; empty if nothing."""
+    decided_by: str
+    """The criterion in which the first model is ahead of this one; empty for the first."""
+
+
+MOST_RANKED = 3  # models that `plan` shows
+
+
+def first_of_each_form(found: Iterable[RankedPair]) -> Iterator[RankedPair]:
+    """The first candidate of each base model and quantization: others of the same form have the same figures."""
+    seen = set()
+    for one in found:
+        form = (one.pair.family.name, one.pair.target.quantisation)
+        if form not in seen:
+            seen.add(form)
+            yield one
+
+
+def in_order(found: Iterable[RankedPair]) -> Iterator[Ranked]:
+    """Candidates with their figures, in their order."""
+    first = None
+    for one in found:
+        first = first or one
+        yield Ranked(
+            one.pair.name,
+            one.engine.name,
+            one.sizing.max_model_len,
+            one.sizing.max_num_seqs,
+            one.sizing.kv_cache_dtype,
+            round(one.speed, 1),
+            one.concurrency,
+            bool(one.published),
+            one.pair.family.released,
+            one.pair.exact,
+            one.unsafe,
+            decided_by(first, one),
+        )
+
+
+@dataclass(frozen=True)
 class Planned(Documented):
     """What `plan` decides, and why."""
 
@@ -135,6 +209,8 @@ class Planned(Documented):
     """The estimated memory; null if it cannot be estimated."""
     speed: ExpectedSpeed
     """The speed to expect."""
+    ranked: Sequence[Ranked]
+    """The first models for this machine, whatever the plan serves; none for a machine without a GPU."""
     asked: Asked | None
     """What the engine says about the plan; null without `--ask-engine`."""
     options: Sequence[EngineOption] | None
@@ -144,7 +220,7 @@ class Planned(Documented):
     """Tokens/s of the last run of `bench` by concurrency, by workload and what made the drafts."""
 
     @classmethod
-    def of(cls, made: Plan, published: Sequence[PublishedSpeed] = ()) -> Planned:
+    def of(cls, made: Plan, published: Sequence[PublishedSpeed] = (), ranked: Sequence[Ranked] = ()) -> Planned:
         """What is shown of a plan. Raises NotPossible if the engine has no option for one of its settings."""
         return cls(
             made.profile.name,
@@ -155,6 +231,7 @@ class Planned(Documented):
             settings=made.decisions,
             memory=made.memory,
             speed=ExpectedSpeed(made.speed, published),
+            ranked=ranked,
             asked=None,
             options=None,
             plan=made,
@@ -168,8 +245,11 @@ def plan(directory: Path, choice: Choice = DEFAULTS) -> Planned:
     """
     made = chosen(directory, _with_models(choice))
     place = (made.profile.name, made.pair.name)
-    published = tuple(speed for speed in load_catalog().speeds if (speed.profile, speed.pair) == place)
-    return replace(Planned.of(made, published), measured=_measured(directory))
+    catalog = load_catalog()
+    published = tuple(speed for speed in catalog.speeds if (speed.profile, speed.pair) == place)
+    forms = first_of_each_form(best(made.profile, catalog, choice)) if made.profile.gpus else ()
+    ranked = tuple(in_order(islice(forms, MOST_RANKED)))
+    return replace(Planned.of(made, published, ranked), measured=_measured(directory))
 
 
 def _measured(directory: Path) -> Mapping[tuple[str, str], Mapping[int, float]]:
@@ -400,8 +480,11 @@ def offer(directory: Path | None, facts: HostFacts | None = None) -> Offer:
         return Offer(facts, catalog, "")
 
 
-def faster_recipe(plan: Plan) -> tuple[Offered, Offered] | None:
-    """The profile's default recipe and a faster one, if the plan is the default; else `None`."""
-    found = faster(offered(plan.profile, load_catalog()))
-    same = found and (plan.pair.name, plan.engine.name) == (found[0].pair.name, found[0].engine.name)
-    return found if same else None
+def faster_than(plan: Plan) -> Faster | None:
+    """What others measured to be faster on this hardware; `None` if nothing is, or if the plan is itself unmeasured."""
+    catalog = load_catalog()
+    own = published_with(plan.profile, plan.pair, plan.engine, catalog)
+    first = plan.speed[0] if plan.speed else None
+    low, high = (first.dflash_tokens_per_s or first.plain_tokens_per_s) if first else (0.0, 0.0)
+    expected = (low, high) if first else None
+    return faster(plan.pair, own, expected, offered(plan.profile, catalog))

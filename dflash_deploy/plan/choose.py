@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import cached_property
+from itertools import groupby, islice
 
 from dflash_deploy.catalog.computed import COUNTS, is_related, name_of, nearest_profile
 from dflash_deploy.catalog.hardware import Match, Profile, is_named
 from dflash_deploy.catalog.load import GPUS, Catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.errors import NotPossible, UnknownProfile
 from dflash_deploy.host.gpu import Gpu, driver_advice
 from dflash_deploy.host.machine import HostFacts
+from dflash_deploy.plan.cache_pool import Sizing
+from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import capability, obstacles
-from dflash_deploy.plan.memory import GIB
-from dflash_deploy.plan.result import RuntimeName
-from dflash_deploy.plan.sizes import fits_at_all
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
+from dflash_deploy.plan.result import GOALS, Choice, Goal, RuntimeName
+from dflash_deploy.plan.sizes import SINGLE, machine_settings, sized, useful_sizes
+from dflash_deploy.plan.speed import predict
 from dflash_deploy.serve.engines.llamacpp import Llamacpp
+from dflash_deploy.serve.settings import Settings
 
 
 def gpu_fits(match: Match, gpu: Gpu) -> bool:
@@ -152,14 +160,20 @@ def _runs_here(facts: HostFacts, engine: EngineRelease, runtime: RuntimeName | N
 
 
 def usual_engine_unfit_here(
-    profile: Profile, facts: HostFacts, catalog: Catalog, engine: EngineRelease, runtime: RuntimeName, memory: int
+    profile: Profile,
+    facts: HostFacts,
+    catalog: Catalog,
+    engine: EngineRelease,
+    runtime: RuntimeName,
+    memory: int,
+    choice: Choice,
 ) -> EngineRelease | None:
     """The engine that the profile would have on any other machine, if this one can run only the chosen one."""
     engines = engines_of(profile, catalog, None)
-    usual = choose_engine(profile, choose_pair(profile, catalog, engines, memory), engines)
-    if usual == engine or not _runs_here(facts, engine, runtime) or _runs_here(facts, usual, runtime):
+    if not _runs_here(facts, engine, runtime) or all(_runs_here(facts, one, runtime) for one in engines):
         return None
-    return usual
+    usual = choose_engine(profile, choose_pair(profile, catalog, engines, choice, memory), engines)
+    return None if usual == engine or _runs_here(facts, usual, runtime) else usual
 
 
 def choose_engine(
@@ -171,7 +185,7 @@ def choose_engine(
     """
     serving = [engine for engine in engines if not obstacles(profile, pair, engine, gpus=gpus)]
     if serving:
-        return min(serving, key=lambda engine: pair.target.quantisation in engine.unproven)
+        return _most_proven(profile, pair, serving)
     reasons = dict.fromkeys(reason for engine in engines for reason in obstacles(profile, pair, engine, gpus=gpus))
     raise NotPossible(
         f"{pair.name} cannot be served on {profile.name}: {'; '.join(reasons)}",
@@ -179,34 +193,210 @@ def choose_engine(
     )
 
 
-def pairs_in_order(profile: Profile, catalog: Catalog) -> Iterator[ModelPair]:
-    """The profile's own pair, then other quantizations of the same model, then all others."""
-    own = catalog.pairs[profile.pair]
-    yield own
-    family = [pair for pair in catalog.pairs.values() if pair.family.name == own.family.name and pair != own]
-    yield from family
-    yield from (pair for pair in catalog.pairs.values() if pair.family.name != own.family.name)
+def _most_proven(profile: Profile, pair: ModelPair, serving: Sequence[EngineRelease]) -> EngineRelease:
+    """The first engine that is known to load the quantization; of these, one whose image does not change."""
+    here = profile.hardware.architecture
+    return min(serving, key=lambda engine: (pair.target.quantisation in engine.unproven, engine.image_on(here).moves))
 
 
-def choose_pair(profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], memory: int) -> ModelPair:
-    """The first pair that one of the engines serves on this profile, and that fits into one GPU's `memory` in bytes.
+NO_ROOM = 2  # what a candidate lacks whose weights and a short context do not fit
 
-    If none fits, the first that an engine serves: the rules say what is missing. Raises NotPossible if there is none.
+
+@dataclass(frozen=True)
+class RankedPair:
+    """A pair with the engine that serves it on a profile, and what ranks it."""
+
+    profile: Profile
+    pair: ModelPair
+    engine: EngineRelease
+    choice: Choice
+    memory: int
+    published: tuple[PublishedSpeed, ...]
+
+    @cached_property
+    def sizing(self) -> Sizing:
+        """The sizes that a plan of it would have."""
+        goal = goal_of(self.choice)
+        return sized(self.profile, self.pair, self.engine, self.choice, goal, memory=self.memory).sizing
+
+    @cached_property
+    def unsafe(self) -> str:
+        """What a user must know before starting it, so that it is not a default; empty if nothing."""
+        target, drafter = self.pair.target, self.pair.drafter
+        reasons = {
+            "no safety alignment": not target.aligned,
+            "its licence has conditions": not (target.usable and drafter.usable),
+            "the tag of its image moves": self.engine.image_on(self.profile.hardware.architecture).moves,
+            "its engine changes answers": any(bug.changes_answers for bug in self.engine.open_bugs),
+            "not known to load": self.pair.target.quantisation in self.engine.unproven,
+        }
+        return ", ".join(reason for reason, holds in reasons.items() if holds)
+
+    @cached_property
+    def lack(self) -> float:
+        """What part of a useful context and of useful sequences is missing: 0 to 1; 2 if it does not fit at all."""
+        length, sequences = useful_sizes(self.profile)
+        least = 1 if (length, sequences) == SINGLE else sequences
+        if not fit(self.pair, self.sizing).fits or self.sizing.max_model_len < LEAST_CONTEXT:
+            return NO_ROOM
+        if not self.pair.sees and not self.pair.toy:
+            return 1
+        have = min(self.sizing.max_model_len / length, 1) * min(self.sizing.max_num_seqs / least, 1)
+        return round(1 - have, 1)
+
+    @cached_property
+    def _chosen(self) -> Settings:
+        return machine_settings(self.profile, self.engine)
+
+    @property
+    def concurrency(self) -> int:
+        """The requests at the same time that its speed is compared with."""
+        usual = useful_sizes(self.profile)[1]
+        return self.choice.concurrency or min(usual, self._chosen.max_num_seqs or usual)
+
+    @cached_property
+    def speed(self) -> float:
+        """Tokens/s at the chosen concurrency: the highest published here, else the middle of what is expected."""
+        here = [row.dflash for row in self.published if row.concurrency == self.concurrency]
+        return max(here) if here else self._expected(drafts=True)
+
+    @cached_property
+    def pays(self) -> bool:
+        """Whether the speed model expects a gain from drafts."""
+        return self._expected(drafts=True) > self._expected(drafts=False)
+
+    def _expected(self, *, drafts: bool) -> float:
+        chosen, most = self._chosen.dflash_num_spec_tokens, self.pair.drafter.most_draft_tokens
+        tokens = min(chosen or most, most) if drafts and self.choice.drafter and not self.pair.drafter.absent else 0
+        speed = predict(self.profile, self.pair, concurrency=self.concurrency, draft_tokens=tokens, engine=self.engine)
+        return speed.expected("dflash") if speed else 0.0
+
+
+Criterion = Callable[[RankedPair], float]
+
+
+def _lack(one: RankedPair) -> float:
+    return one.lack
+
+
+# What ranks candidates, each smaller for the better one, and the words for it.
+CRITERIA: Mapping[str, Criterion] = {
+    "safe": lambda one: bool(one.unsafe),
+    "useful": _lack,
+    "newest": lambda one: -(one.pair.family.released or date.min).toordinal(),
+    "measured": lambda one: not one.published,
+    "exact": lambda one: not one.pair.exact,
+    "engine": lambda one: [choice.release for choice in one.profile.engines].index(one.engine.name),
+    "drafts": lambda one: not one.pays,
+    "speed": lambda one: -one.speed,
+    "context": lambda one: -one.sizing.max_model_len,
+    "tools": lambda one: one.pair.family.tool_call_parser is None,
+    "images": lambda one: not one.pair.sees,
+}
+
+# The order without a goal, and what each goal changes in it.
+USUAL = ("safe", "useful", "newest", "measured", "exact", "engine", "drafts", "speed")
+ORDERS: Mapping[Goal | None, tuple[str, ...]] = {
+    None: USUAL,
+    "latency": ("safe", "useful", "measured", "drafts", "speed", "newest"),
+    "throughput": ("safe", "useful", "speed", "newest"),
+    "context": ("safe", "images", "context", "newest", "measured", "exact", "drafts", "speed"),
+    "coding": ("safe", "tools", *USUAL[1:]),
+    "vision": ("safe", "images", *USUAL[1:]),
+}
+
+
+def ranked(
+    profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], choice: Choice, memory: int
+) -> Iterator[RankedPair]:
+    """The pairs that one of the engines serves on this profile, the best first; `memory` is that of one GPU in bytes.
+
+    Toys are for processors.
     """
-    first = None
-    for pair, engine in product(pairs_in_order(profile, catalog), engines):
-        if obstacles(profile, pair, engine):
-            continue
-        if fits_at_all(profile, pair, engine, memory=memory):
-            return pair
-        first = first or pair
-    if first is not None:
-        return first
+    toys = profile.match.gpus == 0
+    found = list(_candidates(profile, catalog, engines, choice, memory))
+    for group in (toys, not toys):
+        yield from _in_order([one for one in found if one.pair.toy is group], ORDERS[goal_of(choice)])
+
+
+def _in_order(found: Sequence[RankedPair], names: Sequence[str]) -> Iterator[RankedPair]:
+    """Candidates by the first criterion, those that are alike in it by the next, and so on."""
+    if len(found) < 2 or not names:
+        yield from found
+        return
+    by, rest = CRITERIA[names[0]], names[1:]
+    if by is _lack:
+        # sizes take long to decide: only those of candidates that are asked for, and lead in all else
+        lacking = []
+        for one in _in_order(found, rest):
+            if one.lack:
+                lacking.append(one)
+            else:
+                yield one
+        yield from sorted(lacking, key=by)
+        return
+    for _, alike in groupby(sorted(found, key=by), key=by):
+        yield from _in_order(list(alike), rest)
+
+
+def _candidates(
+    profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], choice: Choice, memory: int
+) -> Iterator[RankedPair]:
+    for pair in catalog.pairs.values():
+        serving = [engine for engine in engines if not obstacles(profile, pair, engine)]
+        if serving:
+            engine = _most_proven(profile, pair, serving)
+            yield RankedPair(profile, pair, engine, choice, memory, published_with(profile, pair, engine, catalog))
+
+
+def best(profile: Profile, catalog: Catalog, choice: Choice | None = None) -> Iterator[RankedPair]:
+    """The pairs for a profile's own hardware, the best first: the first one is what a plan takes."""
+    memory = int(profile.hardware.memory_gib * GIB)
+    yield from ranked(profile, catalog, engines_of(profile, catalog, None), choice or Choice(), memory)
+
+
+def decided_by(first: RankedPair, other: RankedPair) -> str:
+    """The name of the criterion by which a candidate comes before another one; empty if they are alike."""
+    return next((name for name in ORDERS[goal_of(first.choice)] if CRITERIA[name](first) < CRITERIA[name](other)), "")
+
+
+def published_with(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, catalog: Catalog
+) -> tuple[PublishedSpeed, ...]:
+    """What others measured on this hardware with the engine, with these models or with others of the same form."""
+
+    def form(one: ModelPair) -> tuple[object, ...]:
+        return one.family.name, one.target.quantisation, one.drafter.quantised
+
+    return tuple(
+        row
+        for row in catalog.speeds
+        if (row.profile, row.engine) == (profile.name, engine.engine) and form(catalog.pairs[row.pair]) == form(pair)
+    )
+
+
+def choose_pair(
+    profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], choice: Choice, memory: int
+) -> ModelPair:
+    """The best pair that one of the engines serves on this profile. If none fits, the rules say what is missing.
+
+    Raises NotPossible if no engine serves any.
+    """
+    best = next(ranked(profile, catalog, engines, choice, memory), None)
+    if best is not None:
+        return best.pair
     names = ", ".join(engine.title for engine in engines)
     raise NotPossible(
         f"{names} serves no model of the catalog on {profile.name}",
         hint=f"remove --engine; {profile.name} has {', '.join(choice.release for choice in profile.engines)}",
     )
+
+
+def goal_of(choice: Choice) -> Goal | None:
+    """The goal of the option, else of `.env`."""
+    with refusals_of_env():
+        written = Settings.dflash_goal.read(choice.edited)
+    return choice.goal or next((goal for goal in GOALS if goal == written), None)
 
 
 def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:

@@ -143,6 +143,26 @@ def reads_kv(reader: Backend, pair: ModelPair, dtype: str, *, drafting: bool) ->
     return dtype in reader.other_kv or (dtype in reader.causal_kv and not drafting)
 
 
+def readers_of(
+    profile: Profile, pair: ModelPair, engine: EngineRelease, dtype: str, *, planned: bool = False
+) -> tuple[str, str] | None:
+    """The backends with which target and drafter read a KV cache of this type; `None` if there are none.
+
+    The planned ones come first, and are the only ones if `planned`. Both are empty if the engine has only one way.
+    """
+    if not engine.attention:
+        return "", ""
+    own, chosen = planned_backend(profile, pair, engine), profile.settings_for(engine.name)
+    named = chosen.get(Settings.dflash_attention_backend.name)
+    of_drafter = backend_on(profile, engine, str(named.value)) if named is not None else own
+    others = [] if planned else [one for one in backends_on(profile, engine) if not refused_traits(one, pair)]
+    found = [
+        next((one.name for one in (first, *others) if one and reads_kv(one, pair, dtype, drafting=drafting)), "")
+        for first, drafting in ((own, False), (of_drafter, True))
+    ]
+    return (found[0], found[1]) if all(found) else None
+
+
 def reads_quantized(drafter: Drafter, engine: EngineRelease) -> bool:
     """Whether an engine is known to read a drafter's quantized weights."""
     known = engine.kind.quantized_drafters or "quantized-drafters" in engine.abilities

@@ -212,11 +212,10 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
     """The share of the memory for these sizes, in hundredths, and the reason with the GiB that the system keeps.
 
     `sizing.utilization` is the profile's upper value, `sizing.kept` the bytes that the system needs. The cache has room
-    for one sequence of the full length beside others of SHORT_CONTEXT tokens.
+    for all sequences at their full length, and so for prefixes of earlier requests.
     """
-    whole, others = fit(pair, sizing), sizing.max_num_seqs - 1
-    short = replace(sizing, max_model_len=min(SHORT_CONTEXT, sizing.max_model_len))
-    cache = whole.sequence + others * sequence_bytes(pair, short)
+    whole = fit(pair, sizing)
+    cache = sizing.max_num_seqs * whole.sequence
     weights = whole.target_bytes + whole.drafter_bytes
     needed = weights + cache + (whole.reserve_bytes if sizing.reserve_within else 0)
     shared = _shared(sizing)
@@ -229,6 +228,5 @@ def unified_share(pair: ModelPair, sizing: Sizing) -> tuple[float, str]:
         return share, f"{remain}; more for the engine would take the {sizing.kept / GIB:.0f} GiB that it needs"
     if wanted > most:
         return share, f"{remain}; the engine gets the profile's share"
-    beside = f" beside {others} of {short.max_model_len}" if others else ""
     least = "the least that others run, with" if wanted < LEAST_SHARE else "the engine has"
-    return share, f"{remain}; {least} room for a sequence of {sizing.max_model_len} tokens{beside}"
+    return share, f"{remain}; {least} room for {sizing.max_num_seqs} sequences of {sizing.max_model_len} tokens"

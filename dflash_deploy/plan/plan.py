@@ -23,6 +23,7 @@ from dflash_deploy.plan.choose import (
     engines_here,
     engines_of,
     is_light_here,
+    published_with,
     used_gpus,
     usual_engine_unfit_here,
 )
@@ -77,8 +78,9 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
         target = pair.target.model_copy(update={"bytes": checkpoints.target_bytes})
         pair = ModelPair(pair.family, target)
     memory = _memory_of_one_gpu(profile, facts)
-    preferred = usual_engine_unfit_here(profile, facts, catalog, engine, runtime, memory)
-    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred, recipe))
+    preferred = usual_engine_unfit_here(profile, facts, catalog, engine, runtime, memory, choice)
+    published = published_with(profile, pair, engine, catalog)
+    proposed = propose(Basis(profile, pair, engine, runtime, facts, choice, memory, preferred, recipe, published))
     decisions = tuple(_settled(proposed, _with_drafter_path(choice.edited, pair, choice.models_dir), engine))
     settings = read_settings({decision.name: decision.value for decision in decisions}, engine.kind)
     installed = facts.native_engines.get(engine.engine) if runtime == "native" else None
@@ -131,27 +133,26 @@ def _refuse_ranks_of_one(profile: Profile, choice: Choice) -> None:
 def _pair_and_engine(
     profile: Profile, choice: Choice, catalog: Catalog, checkpoints: Checkpoints, facts: HostFacts
 ) -> tuple[ModelPair, EngineRelease]:
-    """The pair and engine that were asked for, else the profile's own pair and the first engine that serves it.
+    """The pair and engine that were asked for, else the best pair and the first engine that serves it.
 
     Engines that this machine can run as it is come first, then a small one that it can install, if one of them serves
-    the profile's model, in any quantization.
+    the best model, in any quantization.
     """
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
 
     def served_by(candidates: Sequence[EngineRelease]) -> tuple[ModelPair, EngineRelease]:
-        memory = _memory_of_one_gpu(profile, facts)
-        pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, candidates, memory)
+        pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, candidates, choice, memory)
         return pair, choose_engine(
             profile, _as_on_disk(pair, checkpoints), candidates, gpus=gpus_of_one(profile, choice)
         )
 
-    asked = _runtime_asked(choice)
+    memory, asked = _memory_of_one_gpu(profile, facts), _runtime_asked(choice)
     light = [engine for engine in engines if asked is None and is_light_here(facts, engine)]
     for candidates in (engines_here(facts, engines, asked), light):
         with suppress(NotPossible):
             pair, engine = served_by(candidates)
-            if model is not None or pair.family == catalog.pairs[profile.pair].family:
+            if model is not None or pair.family == choose_pair(profile, catalog, engines, choice, memory).family:
                 return pair, engine
     return served_by(engines)
 

@@ -12,16 +12,17 @@ from dflash_deploy.catalog.models import ModelPair, Weights
 from dflash_deploy.catalog.read import CatalogSetting
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
+from dflash_deploy.catalog.speeds import PublishedSpeed
 from dflash_deploy.host.gpu import IN_ORDER, VISIBLE
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.base_image import base_image_for
-from dflash_deploy.plan.choose import fitting_gpus, has_compose
-from dflash_deploy.plan.command import in_home, refusals_of_env
+from dflash_deploy.plan.choose import fitting_gpus, goal_of, has_compose
+from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.compatible import backend_on, planned_backend, refused_traits
 from dflash_deploy.plan.copies import copies_of, decisions_of
 from dflash_deploy.plan.memory import GIB
-from dflash_deploy.plan.result import GOALS, Choice, Decision, Goal, RuntimeName, decided
-from dflash_deploy.plan.sizes import Sizer, machine_settings, proposed_sizing
+from dflash_deploy.plan.result import Choice, Decision, RuntimeName, decided
+from dflash_deploy.plan.sizes import machine_settings, sized
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.serve.speculation import MTP
 
@@ -49,7 +50,8 @@ class Basis:
     """What settings are proposed for: the choices so far, this machine, and what the user asked for.
 
     `memory` is that of one GPU in bytes. `preferred` is the engine that the profile prefers, if this machine can run
-    only the chosen one. `profile` has the settings of the `recipe`, if one was asked for.
+    only the chosen one. `profile` has the settings of the `recipe`, if one was asked for. `published` are the speeds
+    that others measured with these models and this engine on this hardware.
     """
 
     profile: Profile
@@ -61,6 +63,7 @@ class Basis:
     memory: int
     preferred: EngineRelease | None = None
     recipe: Recipe | None = None
+    published: tuple[PublishedSpeed, ...] = ()
 
 
 def propose(basis: Basis) -> dict[str, Decision]:
@@ -84,9 +87,8 @@ def propose(basis: Basis) -> dict[str, Decision]:
 def _identity(basis: Basis) -> Iterator[Decision]:
     profile, pair, choice = basis.profile, basis.pair, basis.choice
     yield decided(Settings.dflash_profile, profile.name, "--profile" if choice.profile else "hardware", profile.title)
-    own = f"profile {profile.name}"
-    serves = own if pair.name == profile.pair else "its headers" if pair.family.unknown else "catalog"
-    serves = _recipe_origin(basis) or ("--model" if choice.model else serves)
+    ranked = "its headers" if pair.family.unknown else "first of those that fit"
+    serves = _recipe_origin(basis) or ("--model" if choice.model else ranked)
     yield decided(Settings.dflash_pair, pair.name, serves, pair.title)
     yield _engine(basis)
     asked = "--runtime" if choice.runtime else "machine"
@@ -94,7 +96,7 @@ def _identity(basis: Basis) -> Iterator[Decision]:
     here = "is installed" if basis.engine.engine in basis.facts.native_engines else "is the smallest to install"
     how = f"the engine {here}, and Docker with Compose is missing" if left else "how this machine runs the engine"
     yield decided(Settings.dflash_runtime, basis.runtime, asked, how)
-    goal = _goal(choice)
+    goal = goal_of(choice)
     if goal:
         yield decided(Settings.dflash_goal, goal, "--goal", "the goal that the sizes are chosen for")
 
@@ -249,7 +251,7 @@ def _prompt_cache(basis: Basis) -> Iterator[Decision]:
 def _copied(basis: Basis) -> Iterator[Decision]:
     """The data-parallel copies of the engine."""
     profile, pair, engine, facts, choice = basis.profile, basis.pair, basis.engine, basis.facts, basis.choice
-    copies = copies_of(profile, pair, engine, facts, choice, memory=basis.memory, goal=_goal(choice))
+    copies = copies_of(profile, pair, engine, facts, choice, memory=basis.memory, goal=goal_of(choice))
     if copies is not None:
         yield from decisions_of(copies, profile, facts)
 
@@ -294,25 +296,25 @@ def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:
 
 
 def _sized(basis: Basis) -> Iterator[Decision]:
-    """Draft tokens and sizes that differ from the profile's, because of options or memory."""
+    """Draft tokens and sizes that differ from the profile's, because of options, published figures or memory."""
     profile, pair, engine, choice = basis.profile, basis.pair, basis.engine, basis.choice
-    chosen = machine_settings(profile, engine, (*_prompt_cache(basis), *_copied(basis)))
-    most, wanted = pair.drafter.most_draft_tokens, chosen.dflash_num_spec_tokens
-    if basis.recipe is not None and Settings.dflash_num_spec_tokens.name in basis.recipe.settings:
-        # it was measured so, even if that is more than a block
-        most = max(most, wanted or 0)
-    if wanted is not None and wanted > most and choice.drafter:
-        yield _whole_block(pair)
-    draft_tokens = min(wanted or most, most) if choice.drafter else 0
-    sizing = proposed_sizing(chosen, profile, pair, engine, memory=basis.memory, draft_tokens=draft_tokens)
-    yield from Sizer(profile, pair, engine, sizing, measured=wanted is not None).decide(choice, _goal(choice))
-
-
-def _goal(choice: Choice) -> Goal | None:
-    """The goal of the option, else of `.env`."""
-    with refusals_of_env():
-        written = Settings.dflash_goal.read(choice.edited)
-    return choice.goal or next((goal for goal in GOALS if goal == written), None)
+    decisions = (*_prompt_cache(basis), *_copied(basis))
+    field, published = Settings.dflash_num_spec_tokens, None
+    asked = basis.recipe.settings.get(field.name) if basis.recipe is not None else None
+    # it was measured so, even if that is more than a block
+    tokens = int(asked.value) if asked is not None else None
+    if tokens is None and basis.published and choice.drafter:
+        published = min(basis.published, key=lambda row: (row.concurrency, -row.dflash))
+        tokens = min(published.draft_tokens, pair.drafter.most_draft_tokens)
+        reason = f"{published.dflash:g} tokens/s ({published.workload}, concurrency {published.concurrency})"
+        yield decided(field, tokens, "published", reason, published.source)
+    elif tokens is None and choice.drafter:
+        wanted = machine_settings(profile, engine).dflash_num_spec_tokens
+        if wanted is not None and wanted > pair.drafter.most_draft_tokens:
+            yield _whole_block(pair)
+    yield from sized(
+        profile, pair, engine, choice, goal_of(choice), memory=basis.memory, decisions=decisions, draft_tokens=tokens
+    ).decisions
 
 
 def _chosen(choices: Mapping[str, CatalogSetting], origin: str) -> Iterator[Decision]:

@@ -11,7 +11,7 @@ from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.command import refusals_of_env
-from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on
+from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on, readers_of
 from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, SHORT_CONTEXT, fit, unified_share
 from dflash_deploy.plan.result import Choice, Decision, Goal, decided
 from dflash_deploy.plan.speed import best_draft_tokens
@@ -25,11 +25,19 @@ from dflash_deploy.serve.speculation import PROMPT_TOKENS, positions
 # 0.15 19,474, and Claude Code 2.1 asks for answers of up to 32,000 after 85 kB of instructions and tools.
 CODING_CONTEXT = 65536
 
-# What llama.cpp's types of KV cache cost. Source: the tables of ggml-org/llama.cpp#7412 and #21038.
+# What a smaller type of KV cache costs, and who measured it.
 COST_OF_CACHES = {
-    "q8_0": "half the memory; the probabilities of the next token change little",
-    "q4_0": "a quarter of the memory; answers after long prompts get worse",
+    "fp8": ("half the memory; 94 to 99 % of the scores of 16 bits", "vLLM blog, 2026-04-22"),
+    "q8_0": (
+        "half the memory; the probabilities of the next token change little",
+        "ggml-org/llama.cpp#7412, #21038",
+    ),
+    "q4_0": ("a quarter of the memory; answers after long prompts get worse", "ggml-org/llama.cpp#7412, #21038"),
 }
+
+# What a deployment is useful with: tokens of context, and sequences. The first for GPUs that several people share.
+SHARED, SINGLE = (131072, 8), (65536, 2)
+SHARED_GIB = 64  # memory of all GPUs of a model from which several people share it
 
 OF_MEMORY = "memory"  # origin of sizes that the memory decides
 MANY = (128, 64, 32, 16, 8, 4, 2)  # numbers of sequences to choose from
@@ -86,8 +94,17 @@ def sizing_of(
 def proposed_sizing(
     settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease, *, memory: int, draft_tokens: int
 ) -> Sizing:
-    """As `sizing_of`, for settings of a profile: on unified memory the system keeps its part, whatever their share."""
+    """As `sizing_of`, for settings of a profile: sizes that they leave open are the useful ones.
+
+    On unified memory the system keeps its part, whatever their share.
+    """
     sizing = sizing_of(settings, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
+    length, sequences = useful_sizes(profile)
+    sizing = replace(
+        sizing,
+        max_model_len=settings.max_model_len or min(length, pair.shape.context),
+        max_num_seqs=settings.max_num_seqs or sequences,
+    )
     return replace(sizing, kept=int(profile.hardware.system_gib * GIB)) if sizing.unified else sizing
 
 
@@ -115,6 +132,11 @@ def _block_tokens(
     return max(
         (one.block_tokens.get(full.head_dim, GPU_BLOCK) for one in readers if one is not None), default=GPU_BLOCK
     )
+
+
+def useful_sizes(profile: Profile) -> tuple[int, int]:
+    """Context and sequences that a deployment on this hardware is useful with."""
+    return SHARED if profile.gpus * profile.hardware.memory_gib >= SHARED_GIB else SINGLE
 
 
 def utilization(settings: Settings, profile: Profile, engine: EngineRelease) -> float:
@@ -180,13 +202,45 @@ def fits_at_all(
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
 
+def sized(
+    profile: Profile,
+    pair: ModelPair,
+    engine: EngineRelease,
+    choice: Choice,
+    goal: Goal | None,
+    *,
+    memory: int,
+    decisions: Iterable[Decision] = (),
+    draft_tokens: int | None = None,
+) -> Sizer:
+    """The sizes of a pair on this hardware, with what was decided for the machine before.
+
+    `memory` is that of one GPU in bytes. `draft_tokens` is a number that a recipe or a published figure has.
+    """
+    chosen = machine_settings(profile, engine, decisions)
+    wanted, most = draft_tokens or chosen.dflash_num_spec_tokens, pair.drafter.most_draft_tokens
+    tokens = draft_tokens or min(wanted or most, most)
+    sizing = proposed_sizing(chosen, profile, pair, engine, memory=memory, draft_tokens=tokens if choice.drafter else 0)
+    sizer = Sizer(profile, pair, engine, sizing, measured=wanted is not None, chosen=chosen)
+    sizer.decide(choice, goal)
+    return sizer
+
+
 class Sizer:
     """Adapts the sizes of one plan, and records the reasons."""
 
     def __init__(
-        self, profile: Profile, pair: ModelPair, engine: EngineRelease, sizing: Sizing, *, measured: bool = False
+        self,
+        profile: Profile,
+        pair: ModelPair,
+        engine: EngineRelease,
+        sizing: Sizing,
+        *,
+        measured: bool = False,
+        chosen: Settings | None = None,
     ) -> None:
-        """`measured`: the number of draft tokens was measured on this hardware."""
+        """`measured`: the number of draft tokens was measured on this hardware. `chosen`: the profile's settings."""
+        self._chosen = chosen
         self._measured = measured
         self._measured_with = sizing.max_num_seqs
         self._profile = profile
@@ -196,10 +250,17 @@ class Sizer:
         self._decisions: dict[str, Decision] = {}
         self._limit = engine.limit_of_sequences if sizing.draft_tokens else None
 
-    def decide(self, choice: Choice, goal: Goal | None) -> Iterator[Decision]:
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
         """The settings that differ from those of profile and engine."""
+        return tuple(self._decisions.values())
+
+    def decide(self, choice: Choice, goal: Goal | None) -> None:
+        """Decide all sizes: first those of the profile, then what was asked for, then what the memory allows."""
         # first: an engine may take the memory of all sequences when it starts
         self._sequences(self.sizing.max_num_seqs, "", "")
+        if choice.max_model_len is None and self._chosen is not None:
+            self._useful(self._chosen)
         if goal is not None:
             self._for_goal(goal)
         if choice.concurrency is not None:
@@ -208,6 +269,7 @@ class Sizer:
             self._best_draft_tokens(choice.concurrency)
         if choice.max_model_len is not None:
             self._length(choice.max_model_len, "--max-model-len", "as requested")
+            self._smaller_cache("--max-model-len", sequences=self._held(), exact=True)
         else:
             self._within_model()
         if choice.max_model_len is not None or goal in {"context", "coding"}:
@@ -218,7 +280,33 @@ class Sizer:
         self._within_memory(fixed_length=choice.max_model_len is not None, fixed_seqs=choice.concurrency is not None)
         if self.sizing.unified and self._engine.kind.utilization is not None:
             self._share()
-        yield from self._decisions.values()
+
+    def _useful(self, chosen: Settings) -> None:
+        """The sizes that the profile leaves open: a useful context, longer if half of the sequences can have it."""
+        length, sequences = useful_sizes(self._profile)
+        usual = f"{length} tokens and {sequences} sequences are useful on a machine of this size"
+        if chosen.max_num_seqs is None:
+            self._sequences(self.sizing.max_num_seqs, "useful", usual, always=True)
+        if chosen.max_model_len is not None:
+            return
+        self._length(self.sizing.max_model_len, "useful", usual, always=True)
+        held = self._held()
+        self._smaller_steps_for(1)
+        self._smaller_cache("useful", sequences=held, exact=True)
+        longer = [self._pair.shape.context >> step for step in range(4)]
+        for tokens in (tokens for tokens in longer if tokens > self.sizing.max_model_len):
+            if fit(self._pair, replace(self.sizing, max_model_len=tokens)).sequences >= max(held / 2, 1):
+                self._length(tokens, "useful", f"{usual}; the memory holds longer ones")
+                return
+
+    def _smaller_steps_for(self, sequences: int) -> None:
+        """Steps of half or a quarter of the tokens, as long as they hold a whole prompt's part, for more sequences."""
+        for step in smaller_steps(self.sizing, self._engine):
+            if self._holds(sequences) or step.max_num_batched_tokens < PROMPT_TOKENS:
+                return
+            tokens = step.max_num_batched_tokens
+            reason = f"larger steps take memory that {sequences} sequences need; {PROMPT_TOKENS} tokens are enough"
+            self._change(Settings.max_num_batched_tokens, tokens, step, OF_MEMORY, reason)
 
     def _for_goal(self, goal: Goal) -> None:
         origin = f"--goal {goal}"
@@ -239,7 +327,7 @@ class Sizer:
             if self.sizing.max_model_len < CODING_CONTEXT:
                 why = "room for the instructions, tools and files of a coding agent"
                 self._length(min(CODING_CONTEXT, self._pair.shape.context), origin, why)
-        else:
+        elif goal == "context":
             self._sequences(1, origin, "one sequence has all the memory")
             self._length(self._pair.shape.context, origin, "as long as target and memory allow")
 
@@ -306,18 +394,51 @@ class Sizer:
             changed = replace(sizing, max_num_batched_tokens=budget)
             self._change(Settings.max_num_batched_tokens, budget, changed, "formula", reason)
 
-    def _smaller_cache(self, origin: str) -> None:
-        """The most exact of the engine's types of KV cache in which the context fits, else the smallest."""
-        if self._fits(self.sizing):
+    def _smaller_cache(self, origin: str, *, sequences: float = 0, exact: bool = False) -> None:
+        """The most exact of the engine's types of KV cache in which the sequences fit, else the smallest.
+
+        `exact`: only the most exact one of the smaller types, read by the backends that are planned.
+        """
+        caches = [name for name in self._engine.kind.smaller_caches if name in self._engine.kv_dtypes]
+        if self.sizing.kv_cache_dtype in caches:
+            caches = caches[caches.index(self.sizing.kv_cache_dtype) + 1 :]
+        elif self.sizing.kv_cache_dtype not in KV_OF_16_BITS:
             return
-        for name in (name for name in self._engine.kind.smaller_caches if name in self._engine.kv_dtypes):
-            self.sizing = replace(self.sizing, kv_cache_dtype=name, drafter_kv_cache_dtype=name)
-            reason = f"{self.sizing.max_model_len} tokens do not fit in 16 bits; {name} takes {COST_OF_CACHES[name]}"
-            fields = [Settings.kv_cache_dtype, *([Settings.dflash_kv_cache_dtype] if self.sizing.draft_tokens else [])]
+        if self._holds(sequences):
+            return
+        for name in caches[:1] if exact else caches:
+            readers = readers_of(self._profile, self._pair, self._engine, name, planned=exact)
+            if readers is None:
+                continue
+            drafter = name if self.sizing.drafter_kv_cache_dtype else ""
+            self.sizing = replace(self.sizing, kv_cache_dtype=name, drafter_kv_cache_dtype=drafter)
+            cost, source = COST_OF_CACHES[name]
+            many = f"{max(sequences, 1):.0f} x " if sequences > 1 else ""
+            reason = f"{many}{self.sizing.max_model_len} tokens do not fit in 16 bits; {name} takes {cost}"
+            fields = [Settings.kv_cache_dtype, *([Settings.dflash_kv_cache_dtype] if drafter == name else [])]
             for field in fields:
-                self._decisions[field.name] = decided(field, name, origin, reason, "ggml-org/llama.cpp#7412, #21038")
-            if self._fits(self.sizing):
+                self._decisions[field.name] = decided(field, name, origin, reason, source)
+            self._read_by(readers, origin, name)
+            if self._holds(sequences):
                 return
+
+    def _read_by(self, readers: tuple[str, str], origin: str, dtype: str) -> None:
+        """The backends that read a cache of this type, if they are not those of the profile."""
+        own = self._profile.settings_for(self._engine.name)
+        for field, name in zip((Settings.attention_backend, Settings.dflash_attention_backend), readers, strict=True):
+            if name and field.name in own and str(own[field.name].value) != name:
+                reason = f"the profile's backend does not read a KV cache of {dtype}"
+                self._decisions[field.name] = decided(field, name, origin, reason)
+
+    def _held(self) -> int:
+        """The sequences that should have the full length at the same time; an engine without a pool takes all."""
+        most = self.sizing.max_num_seqs
+        return most if self.sizing.whole_contexts else min(most, useful_sizes(self._profile)[1])
+
+    def _holds(self, sequences: float) -> bool:
+        """Whether this many sequences of the full length fit; those that must, if it is 0."""
+        found = fit(self._pair, self.sizing)
+        return found.fits and found.sequences >= sequences
 
     def _smaller_steps(self) -> None:
         """Fewer tokens in a step if their activations leave no room for a sequence: as many as allow a short one."""
@@ -331,16 +452,18 @@ class Sizer:
             reason = f"a step of {self.sizing.max_num_batched_tokens} tokens leaves no memory for a sequence"
             self._change(Settings.max_num_batched_tokens, tokens, changed, OF_MEMORY, reason)
 
-    def _length(self, tokens: int, origin: str, reason: str) -> None:
-        self._change(Settings.max_model_len, tokens, replace(self.sizing, max_model_len=tokens), origin, reason)
+    def _length(self, tokens: int, origin: str, reason: str, *, always: bool = False) -> None:
+        changed = replace(self.sizing, max_model_len=tokens)
+        self._change(Settings.max_model_len, tokens, changed, origin, reason, always=always)
 
-    def _sequences(self, count: int, origin: str, reason: str) -> None:
+    def _sequences(self, count: int, origin: str, reason: str, *, always: bool = False) -> None:
         """This many sequences, but no more than the release serves rightly with a drafter."""
         source = ""
         if self._limit is not None and count > self._limit[0]:
             (count, bug), origin = self._limit, f"engine {self._engine.name}"
             reason, source = bug.what, bug.source
-        self._change(Settings.max_num_seqs, count, replace(self.sizing, max_num_seqs=count), origin, reason, source)
+        changed = replace(self.sizing, max_num_seqs=count)
+        self._change(Settings.max_num_seqs, count, changed, origin, reason, source, always=always)
 
     def _draft_tokens(self, tokens: int, origin: str, reason: str) -> None:
         self.sizing = replace(self.sizing, draft_tokens=tokens)
@@ -348,9 +471,18 @@ class Sizer:
         self._decisions[field.name] = decided(field, tokens, origin, reason)
 
     def _change(
-        self, field: Field[int | None], value: int, sizing: Sizing, origin: str, reason: str, source: str = ""
+        self,
+        field: Field[int | None],
+        value: int,
+        sizing: Sizing,
+        origin: str,
+        reason: str,
+        source: str = "",
+        *,
+        always: bool = False,
     ) -> None:
-        if sizing == self.sizing and field.name not in self._decisions:
+        """Change a size, and record why; one that stays the same is recorded only if `always`."""
+        if sizing == self.sizing and field.name not in self._decisions and not always:
             return
         self.sizing = sizing
         self._decisions[field.name] = decided(field, value, origin, reason, source)

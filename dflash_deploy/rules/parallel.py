@@ -123,20 +123,6 @@ def master_address_missing(plan: Plan, facts: HostFacts) -> Finding | None:
     )
 
 
-def graphs_across_machines(plan: Plan, facts: HostFacts) -> Finding | None:
-    """CUDA graphs on two machines with GB10, which do not capture them together."""
-    if not plan.settings.several_machines or not plan.profile.hardware.unified or plan.settings.enforce_eager:
-        return None
-    return Finding(
-        id="graphs-across-machines",
-        severity="warning",
-        message=f"{Settings.enforce_eager} is off on two machines with GB10",
-        why="the engine hangs or ends while it captures graphs",
-        fix=f"set {Settings.enforce_eager}=on",
-        source="vllm-project/vllm#46253, open",
-    )
-
-
 def copies_on_several_machines(plan: Plan, facts: HostFacts) -> Finding | None:
     """Data-parallel copies on each of several machines that serve one model together."""
     settings = plan.settings
@@ -170,7 +156,6 @@ RULES: tuple[Rule, ...] = (
     more_gpus_than_there_are,
     pipeline_with_drafter,
     master_address_missing,
-    graphs_across_machines,
     copies_on_several_machines,
     sleeps_among_several,
 )

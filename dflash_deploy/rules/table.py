@@ -45,7 +45,24 @@ def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterat
     for rule in rules:
         finding = rule(plan, facts)
         if finding is not None:
-            yield finding
+            yield _as_sourced(finding, plan)
+
+
+def _as_sourced(finding: Finding, plan: Plan) -> Finding:
+    """A note in place of the warning against a value that a recipe of this hardware has, with a source, for the plan.
+
+    It holds in a deployment too, whose `.env` does not say that the value is from a recipe.
+    """
+    if finding.severity != "warning":
+        return finding
+    for recipe in plan.profile.recipes:
+        if (recipe.pair, recipe.engine) != (plan.pair.name, plan.engine.name):
+            continue
+        for name, chosen in recipe.settings.items():
+            if finding.fix.startswith(f"set {name}=") and plan.values.get(name) == str(chosen.value) and chosen.source:
+                kept = f"keep it: recipe {recipe.name} has this value, since {chosen.reason}"
+                return replace(finding, severity="note", fix=kept, source=chosen.source)
+    return finding
 
 
 def plan_deployment(

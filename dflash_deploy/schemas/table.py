@@ -81,6 +81,8 @@ CORE: Mapping[str, CommandData] = {
     "models show": CommandData((ModelsShowData,)),
     "models use": CommandData((Upgraded,)),
     "models add": CommandData((described.AddedModel,)),
+    "models rm": CommandData((models.Removal,)),
+    "models prune": CommandData((models.Removal,)),
     "models convert gguf": CommandData((pull.Converted,)),
     "keys show": CommandData((KeyFile,)),
     "keys add": CommandData((keys.KeyChange,)),

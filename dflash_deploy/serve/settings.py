@@ -16,7 +16,7 @@ from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.speculation import DRAFT_TOKENS, MTP, OFF, Speculation, positions
 from dflash_deploy.serve.traces import TracesEndpoint, traces_endpoint
 
-Goal = Literal["latency", "throughput", "context", "coding"]  # what the sizes are chosen for
+Goal = Literal["latency", "throughput", "context", "coding", "vision"]  # what model and sizes are chosen for
 RuntimeName = Literal["compose", "native"]  # how the engine runs: in containers, or as a process
 MOST_COPIES = 64  # data-parallel copies of the engine on one machine: more are a mistake
 MOST_MEGAPIXELS = 150  # pillow refuses more in one picture, and so do the engines that use it

@@ -13,6 +13,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.plan.choose import best
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import combinations, plan_deployment
 from dflash_deploy.serve.settings import Settings
@@ -44,9 +45,10 @@ def planned() -> tuple[Plan, ...]:
 def _planned() -> Iterator[Plan]:
     catalog = load_catalog()
     seen: set[tuple[object, ...]] = set()
+    firsts = {name: next(best(profile, catalog)).pair.name for name, profile in catalog.profiles.items()}
     for profile, pair, engine in sorted(combinations(catalog), key=lambda one: one[0].gpus):
         repeats = _alike(profile, pair, engine)
-        if repeats in seen and pair.name != profile.pair:
+        if repeats in seen and pair.name != firsts[profile.name]:
             continue
         master = "10.0.0.1" if profile.hardware.machines > 1 else None
         choice = Choice(

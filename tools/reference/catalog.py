@@ -7,10 +7,11 @@ from itertools import groupby
 
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.models import ModelPair
-from dflash_deploy.catalog.recipes import offered
+from dflash_deploy.catalog.recipes import evidence, offered
 from dflash_deploy.catalog.releases import EngineRelease
 from dflash_deploy.cli.options import sizes_of
 from dflash_deploy.cli.planned import summary
+from dflash_deploy.plan.choose import best
 from tools.reference.markdown import BUILT, GENERATED, code, joined, table
 
 _EVIDENCE = """- `verified`: this project has run it.
@@ -78,7 +79,9 @@ def profiles(catalog: Catalog) -> str:
     for one in catalog.profiles.values():
         figures = (f"{number:g}" for number in (one.hardware.memory_gib, one.hardware.bandwidth, one.hardware.tflops))
         engines = ", ".join(choice.release for choice in one.engines)
-        rows.append((code(one.name), one.title, *figures, code(one.pair), engines, one.evidence.state))
+        first = next(best(one, catalog))
+        state = evidence(one, first.pair, first.engine).state
+        rows.append((code(one.name), one.title, *figures, code(first.pair.name), engines, state))
     return joined(_PROFILES, *table(head, rows), _RECIPES, *_recipes(catalog), _COMPUTED, *_gpus(catalog))
 
 
@@ -99,7 +102,7 @@ def _recipes(catalog: Catalog) -> Iterator[str]:
     for profile in catalog.profiles.values():
         for one in offered(profile, catalog):
             recipe = one.recipe
-            name = f"{code(profile.name)} {code(recipe.name)}" + (" (default)" if recipe.default else "")
+            name = f"{code(profile.name)} {code(recipe.name)}"
             rows.append((name, f"{code(recipe.pair)}, {code(recipe.engine)}", summary(one), recipe.why))
     return table(("profile and recipe", "model and engine", "published", "why"), rows)
 

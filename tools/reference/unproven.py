@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import Catalog
 from dflash_deploy.catalog.releases import EngineRelease
+from dflash_deploy.plan.choose import best
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.rules.table import combinations, plan_deployment
 from tests.support.machines import MACHINES
@@ -209,10 +210,11 @@ def _profiles(catalog: Catalog) -> Iterator[str]:
     yield f"The evidence of each profile is in [Evidence](../explanation/evidence.md). {_TWO_MACHINES}\n"
     for profile in catalog.profiles.values():
         served: dict[str, list[str]] = {}
+        first = next(best(profile, catalog)).pair.name
         for choice in profile.engines:
             engine = catalog.engines[choice.release]
             # the profile's own model first, then its other files
-            names = sorted(allowed[profile.name, engine.name], key=lambda name: _distance(name, profile.pair))
+            names = sorted(allowed[profile.name, engine.name], key=lambda name: _distance(name, first))
             fitting = (name for name in names if _fits(catalog, profile, name, engine))
             served.setdefault(next(fitting), []).append(code(engine.name))
         models = (f"{', '.join(engines)} with {code(model)}" for model, engines in served.items())

@@ -223,6 +223,7 @@ class Vllm(Engine):
     counts_every_draft = True
     rereads = "echo"
     drafter_chooses_backend = True
+    smaller_caches = ("fp8",)
     fp8_kv_from_checkpoint = True
     shares_experts = True
     stale_drafter_prefixes = True

@@ -264,6 +264,19 @@ _NVFP4_CT: Config = {
 }
 
 # `quantization_config` of each quantization in the catalog.
+_INT4_CT: Config = {
+    "quant_method": "compressed-tensors",
+    "format": "pack-quantized",
+    "quantization_status": "compressed",
+    "ignore": ["lm_head"],
+    "config_groups": {
+        "group_0": {
+            "targets": ["Linear"],
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True},
+        }
+    },
+}
+
 QUANTIZATIONS: Mapping[str, Config | None] = {
     "bf16": None,
     "fp8": {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
@@ -278,6 +291,7 @@ QUANTIZATIONS: Mapping[str, Config | None] = {
         "sym": True,
         "packing_format": "auto_round:auto_gptq",
     },
+    "int4-compressed-tensors": _INT4_CT,
     "int4-awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True},
     "gguf": None,
 }

@@ -11,7 +11,6 @@ EXPLAINED = {
     r"Auto-disabled DeepGemm": "vLLM chooses other kernels; no setting is lost",
     r"max_num_batched_tokens \(\d+\) exceeds max_num_seqs \* max_model_len": "the profile's number; steps stay smaller",
     r"max_num_scheduled_tokens is set to \d+": "more tokens per step leave no memory for a sequence",
-    r"Enforce eager set|Inductor compilation was disabled by user": "the plan sets ENFORCE_EAGER, and says why",
     r"sets `supports_pp=True`, but does not accept": "about pipeline parallelism, which no plan uses",
 }
 

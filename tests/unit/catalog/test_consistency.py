@@ -13,6 +13,7 @@ from dflash_deploy.catalog.load import _contradictions, load_catalog
 from dflash_deploy.catalog.releases import Bug, EngineRelease
 from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.errors import DeployError
+from dflash_deploy.plan.choose import best
 from dflash_deploy.plan.compatible import below
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
@@ -72,8 +73,8 @@ def test_a_bug_names_a_setting_of_its_engine() -> None:
 
 
 def plans(profile: Profile, release: str) -> Iterator[Plan]:
-    """The plan with the profile's own pair, and with the one that this engine serves best."""
-    for pair in (profile.pair, None):
+    """The plan with the profile's first pair, and with the one that this engine serves best."""
+    for pair in (next(best(profile, CATALOG)).pair.name, None):
         try:
             yield plan_deployment(
                 MACHINES[profile.name], Choice(profile=profile.name, engine=release, model=pair), CATALOG

@@ -8,12 +8,13 @@ from pydantic import ValidationError
 
 from dflash_deploy.catalog.hardware import Profile, Recipe
 from dflash_deploy.catalog.load import _contradictions, load_catalog
-from dflash_deploy.catalog.recipes import faster, offered
+from dflash_deploy.catalog.recipes import Offered, faster, offered
+from dflash_deploy.catalog.speeds import PublishedSpeed
 from tests.support.rows import each_of
 
 CATALOG = load_catalog()
 SPARK = CATALOG.profiles["dgx-spark"]
-DEFAULT, OTHER = SPARK.recipes[0], SPARK.recipes[1]
+FIRST, OTHER = SPARK.recipes[0], SPARK.recipes[1]
 
 WITH_RECIPES = [profile for profile in CATALOG.profiles.values() if profile.recipes]
 
@@ -30,16 +31,12 @@ def with_recipes(*recipes: Recipe) -> list[str]:
 @pytest.mark.parametrize(
     ("recipes", "says"),
     [
-        ((DEFAULT, OTHER.model_copy(update={"pair": "qwen9"})), "names the pair qwen9, which is not in the catalog"),
-        ((DEFAULT, OTHER.model_copy(update={"engine": "vllm-9"})), "the engine vllm-9, which the profile does not"),
-        ((DEFAULT, OTHER.model_copy(update={"engine": "vllm-cpu-0.32"})), "which the profile does not offer"),
-        ((DEFAULT, OTHER.model_copy(update={"default": True})), "exactly one of them must be the default"),
-        ((OTHER,), "exactly one of them must be the default"),
-        ((OTHER.model_copy(update={"default": True}),), "it has the profile's pair"),
-        ((DEFAULT.model_copy(update={"settings": OTHER.settings}),), "no settings of its own"),
-        ((DEFAULT, OTHER, OTHER), "two recipes of one name"),
+        ((FIRST, OTHER.model_copy(update={"pair": "qwen9"})), "names the pair qwen9, which is not in the catalog"),
+        ((FIRST, OTHER.model_copy(update={"engine": "vllm-9"})), "the engine vllm-9, which the profile does not"),
+        ((FIRST, OTHER.model_copy(update={"engine": "vllm-cpu-0.32"})), "which the profile does not offer"),
+        ((FIRST, OTHER, OTHER), "two recipes of one name"),
         (
-            (DEFAULT, OTHER.model_copy(update={"settings": {"MAX_NUM_SEQ": OTHER.settings["MAX_NUM_SEQS"]}})),
+            (FIRST, OTHER.model_copy(update={"settings": {"MAX_NUM_SEQ": OTHER.settings["MAX_NUM_SEQS"]}})),
             "sets MAX_NUM_SEQ, which is not a setting (MAX_NUM_SEQS?)",
         ),
     ],
@@ -49,7 +46,7 @@ def test_a_wrong_recipe_is_refused(recipes: tuple[Recipe, ...], says: str) -> No
 
 
 def test_recipes_of_the_catalog_contradict_nothing() -> None:
-    assert with_recipes(DEFAULT, OTHER) == []
+    assert with_recipes(FIRST, OTHER) == []
 
 
 @pytest.mark.parametrize("missing", ["date", "why", "evidence", "engine"])
@@ -73,23 +70,49 @@ def test_recipes_with_other_draft_tokens_have_other_speeds() -> None:
     assert {row.draft_tokens for row in found["qwen3.5-sglang-many"].published} == {7}
 
 
+def row(workload: str, dflash: float, **other: Any) -> PublishedSpeed:
+    figures = {"concurrency": 1, "draft_tokens": 7, "engine": "vllm", "source": "a card", **other}
+    return PublishedSpeed(profile="dgx-spark", pair="a", workload=workload, dflash=dflash, **figures)
+
+
+def offer_of(*published: PublishedSpeed, pair: str = "qwen3.8-27b-fp8", forked: bool = False) -> Offered:
+    """A recipe with these speeds, with an engine that changes answers if `forked`."""
+    engine = CATALOG.engines["llamacpp-buun" if forked else "vllm-0.33"]
+    return Offered(OTHER, CATALOG.pairs[pair], engine, published)
+
+
+PROSE, CODE = row("prose", 40), row("code, a short prompt", 60)
+
+
 @pytest.mark.parametrize(
-    ("profile", "recipe"),
-    [("dgx-spark", "qwen3.8-sglang"), ("rtx-3090-x2", "qwen3.8-vllm"), ("rtx-5090", "qwen3.6-vllm")],
+    ("own", "expected", "offers", "option"),
+    [
+        # another kind of text, or more requests, are not compared
+        ((PROSE,), (1.0, 2.0), [offer_of(row("code", 90))], None),
+        ((PROSE,), None, [offer_of(row("prose", 90, concurrency=8))], None),
+        ((PROSE,), None, [offer_of(row("prose", 41))], None),
+        ((PROSE, CODE), None, [offer_of(row("prose", 30), row("code", 90))], f"--recipe {OTHER.name}"),
+        # nothing published: what is expected
+        ((), (30.0, 80.0), [offer_of(row("code", 90))], f"--recipe {OTHER.name}"),
+        ((), (30.0, 100.0), [offer_of(row("code", 90))], None),
+        ((), None, [offer_of(row("code", 90))], None),
+        # not another model, and not by a loss of alignment or of right answers
+        ((PROSE,), None, [offer_of(row("prose", 90), pair="qwen3.6-27b-fp8")], None),
+        ((PROSE,), None, [offer_of(row("prose", 90), pair="qwen3.8-27b-uncensored-fp8")], None),
+        ((PROSE,), None, [offer_of(row("prose", 90), forked=True)], None),
+        # the MTP head beside the drafter
+        ((row("code", 51.4, mtp=67.6),), None, [], "--drafter mtp"),
+        ((row("code", 67.6, mtp=51.4),), None, [], None),
+        ((), None, [], None),
+    ],
 )
-def test_the_fastest_published_recipe_is_named(profile: str, recipe: str) -> None:
-    found = faster(offered(CATALOG.profiles[profile], CATALOG))
-    assert found is not None
-    assert found[1].recipe.name == recipe
-
-
-def test_a_fork_that_changes_answers_and_one_token_more_are_not_faster() -> None:
-    fork = offered(CATALOG.profiles["rtx-3090"], CATALOG)
-    assert [one.changes_answers for one in fork] == [False, False, True]
-    assert faster(fork) is None
-    # HumanEval: 427 with SGLang, 426 with vLLM
-    assert faster(offered(CATALOG.profiles["b200"], CATALOG)) is None
-    assert faster(()) is None
+def test_only_what_is_like_it_and_safe_is_faster(
+    own: tuple[PublishedSpeed, ...], expected: tuple[float, float] | None, offers: list[Offered], option: str | None
+) -> None:
+    found = faster(CATALOG.pairs["qwen3.8-27b-nvfp4"], own, expected, offers)
+    assert (found and found.option) == option
+    if found and "recipe" in found.option:
+        assert found.published is bool(own)
 
 
 def test_a_computed_profile_has_no_recipes_of_another_gpu() -> None:
@@ -98,6 +121,6 @@ def test_a_computed_profile_has_no_recipes_of_another_gpu() -> None:
 
 def test_alignment_is_what_the_notice_says() -> None:
     aligned = {one.recipe.name: one.pair.target.aligned for one in offered(SPARK, CATALOG)}
-    assert aligned["qwen3.5-original"] is False
+    assert aligned["aeon"] is False
     assert aligned["qwen3.8-uncensored-vllm"] is False
     assert aligned["qwen3.8-sglang"] is True

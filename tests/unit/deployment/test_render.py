@@ -160,6 +160,9 @@ def test_variables_of_the_engine_reach_the_container(tmp_path: Path) -> None:
     assert not {"VLLM_API_KEY", "HF_TOKEN"} & set(environment)
 
 
+AEON = "qwen3.5-27b-uncensored-nvfp4"  # the model of that card
+
+
 def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
     # the .env of the model card, which was written for another image
     (tmp_path / ".env").write_text(
@@ -168,7 +171,7 @@ def test_an_env_from_elsewhere_is_completed_by_the_plan(tmp_path: Path) -> None:
         "GPU_MEMORY_UTILIZATION=0.85\nMAX_NUM_BATCHED_TOKENS=65536\n"
     )
     deployment = Deployment.existing(tmp_path)
-    plan = plan_deployment(SPARK, Choice(edited=deployment.values), load_catalog())
+    plan = plan_deployment(SPARK, Choice(edited={**deployment.values, "DFLASH_PAIR": AEON}), load_catalog())
     service = yaml.safe_load(compose_text(deployment, plan))["services"]["engine"]
     drafter = next(volume for volume in service["volumes"] if volume["target"] == "/models/drafter")
     assert drafter["source"] == f"${{DRAFTER_HOST_PATH:-{Path.home()}/models/Qwen3.5-27B-DFlash-b0400439}}"

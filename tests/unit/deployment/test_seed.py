@@ -1,4 +1,4 @@
-"""`init --profile dgx-spark` means what the model card's Compose file means, its known mistakes aside."""
+"""`init --profile dgx-spark --recipe aeon` means what the model card's Compose file means, its known mistakes aside."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def seed() -> dict[str, Any]:
 @pytest.fixture
 def ours(tmp_path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The rendered service, its variables resolved from `.env`, and the variables alone."""
-    plan = plan_deployment(SPARK, Choice(profile="dgx-spark"), load_catalog())
+    plan = plan_deployment(SPARK, Choice(profile="dgx-spark", recipe="aeon"), load_catalog())
     create(Deployment(tmp_path), plan)
     text = Deployment(tmp_path).compose_file.read_text()
     service: dict[str, Any] = yaml.safe_load(text)["services"]["engine"]

@@ -100,7 +100,7 @@ def test_the_list_has_value_default_kind_and_meaning_of_the_engine_and_hides_sec
     change(box, {"MAX_NUM_SEQS": "4"})
     rows = {row.name: row for row in settings(box).settings}
     assert (rows["MAX_NUM_SEQS"].value, rows["MAX_NUM_SEQS"].kind) == ("4", "a whole number from 1 on (sequences)")
-    assert rows["MAX_NUM_SEQS"].default == "8"
+    assert rows["MAX_NUM_SEQS"].default == "16"
     assert rows["VLLM_API_KEY"].secret
     assert Deployment(box).key.reveal() not in str(settings(box).document())
     assert "LLAMA_SERVER" not in rows

@@ -241,7 +241,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_settings_that_pass_are_the_last_good_ones(box: Path, starts: list[str]) -> None:
     written_by_an_older_program(box, MAX_NUM_SEQS="3")
     remember_good(Deployment(box))
-    assert (upgrade(box).outcome, starts) == ("kept", ["8"])
+    assert (upgrade(box).outcome, starts) == ("kept", ["16"])
     assert changes(Deployment(box)) == ()
     assert look(box).outcome == "current"
     assert not Deployment(box).entry.exists()
@@ -260,8 +260,8 @@ def test_one_that_was_killed_while_it_tried_tries_again_without_a_question(
         with pytest.raises(KeyboardInterrupt):
             upgrade(box)
     # what `rollback` restores
-    assert [(row.name, row.good, row.now) for row in changes(Deployment(box))] == [("MAX_NUM_SEQS", "3", "8")]
-    assert (upgrade(box, agree=lambda found: False).outcome, starts) == ("kept", ["8", "8"])
+    assert [(row.name, row.good, row.now) for row in changes(Deployment(box))] == [("MAX_NUM_SEQS", "3", "16")]
+    assert (upgrade(box, agree=lambda found: False).outcome, starts) == ("kept", ["16", "16"])
     assert changes(Deployment(box)) == ()
 
 
@@ -272,7 +272,7 @@ def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
 
     def start_and_check(start: Start, deployment: Deployment, plan: Plan) -> object:
         done = starting(start, deployment, plan)
-        if deployment.values["MAX_NUM_SEQS"] == "8":
+        if deployment.values["MAX_NUM_SEQS"] == "16":
             # as ComposeRuntime.start: `docker compose up` fails before it replaces the container
             raise EngineNotReady("an image could not be pulled from its registry", hint="check DFLASH_BASE_IMAGE")
         return done
@@ -282,7 +282,7 @@ def test_an_image_that_cannot_be_pulled_leaves_the_old_engine(
     monkeypatch.setattr(Start, "start_and_check", start_and_check)
     before = (box / ".env").read_bytes()
     done = upgrade(box)
-    assert (done.outcome, starts) == ("back", ["8", "3"])
+    assert (done.outcome, starts) == ("back", ["16", "3"])
     assert isinstance(done.failure, EngineNotReady)
     assert done.failure.message == "an image could not be pulled from its registry; the old settings run again"
     assert (box / ".env").read_bytes() == before

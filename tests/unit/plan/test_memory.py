@@ -266,7 +266,7 @@ def test_the_activations_are_those_of_a_published_profile() -> None:
 
 
 def of_llamacpp(choice: Choice) -> Plan:
-    return plan_deployment(MACHINES["rtx-3090"], replace(choice, profile="rtx-3090", engine="llamacpp"), CATALOG)
+    return plan_deployment(MACHINES["rtx-3090"], replace(choice, profile="rtx-3090", model="qwen3.5-27b-gguf"), CATALOG)
 
 
 def test_llamacpp_keeps_a_state_for_every_draft_token() -> None:
@@ -300,7 +300,7 @@ def test_llamacpp_needs_the_whole_context_of_every_sequence() -> None:
 @pytest.mark.parametrize(
     ("choice", "kept", "length"),
     [
-        (Choice(), "", 20_000),
+        (Choice(), "q8_0", 30_000),
         (Choice(max_model_len=20_000), "", 20_000),
         (Choice(max_model_len=28_672), "q8_0", 28_672),
         (Choice(goal="coding"), "q4_0", CODING_CONTEXT),

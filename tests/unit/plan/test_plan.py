@@ -174,7 +174,8 @@ def test_variables_of_the_engine_pass_through_and_secrets_do_not() -> None:
 @pytest.mark.parametrize(
     ("wish", "engine"),
     [
-        (Choice(profile="dgx-spark"), "aeon-vllm-dflash"),
+        (Choice(profile="dgx-spark"), "vllm-0.33"),
+        (Choice(profile="dgx-spark", model="qwen3.5-27b-uncensored-nvfp4"), "aeon-vllm-dflash"),
         (Choice(profile="dgx-spark", engine="vllm-0.33"), "vllm-0.33"),
         (Choice(profile="dgx-spark", model="qwen3.5-27b-fp8"), "vllm-0.33"),
         (Choice(profile="dgx-spark", engine="sglang"), "sglang-0.5.23"),
@@ -275,7 +276,7 @@ def test_ranks_are_for_several_machines() -> None:
 
 
 def test_draft_tokens_that_somebody_measured_count_more_than_the_speed_model() -> None:
-    assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).settings.dflash_num_spec_tokens == 5
+    assert plan(MACHINES["rtx-3090-x4"], Choice(concurrency=10)).settings.dflash_num_spec_tokens == 7
     assert plan(MACHINES["rtx-3090"], Choice(goal="latency")).settings.dflash_num_spec_tokens == 7
 
 

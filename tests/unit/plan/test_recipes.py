@@ -1,5 +1,6 @@
-"""Plans with a recipe: each one is possible, what it decides has its name, and the default is the plan without one."""
+"""Plans with a recipe: each is possible, and what it decides has its name. `aeon` is the system as published."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,21 +8,22 @@ import pytest
 
 from dflash_deploy.catalog.hardware import Profile, Recipe
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.catalog.read import CatalogSetting
 from dflash_deploy.deployment.compose import create
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import DeployError, NotPossible, UnknownRecipe
 from dflash_deploy.intake.parse import parse_packaged_yaml
 from dflash_deploy.plan.command import engine_command
-from dflash_deploy.plan.result import Choice, Plan
-from dflash_deploy.rules.table import plan_deployment
-from tests.support.machines import MACHINES
+from dflash_deploy.plan.result import Choice, Decision, Finding, Plan
+from dflash_deploy.rules.table import judge, plan_deployment
+from tests.support.machines import MACHINES, SPARK
 from tests.support.rows import each_of
 
 CATALOG = load_catalog()
 RECIPES = [(profile, recipe) for profile in CATALOG.profiles.values() for recipe in profile.recipes]
 
 # Warnings that a recipe has, and says itself.
-SAID = {("qwen3.8-sglang", "draft-tokens-exceed-block"), ("qwen3.5-buun", "answers-change")}
+SAID = {("qwen3.5-buun", "answers-change")}
 
 
 def recipe_name(one: tuple[Profile, Recipe]) -> str:
@@ -52,22 +54,62 @@ def test_each_recipe_is_rendered(tmp_path: Path) -> None:
         assert deployment.values["DFLASH_PAIR"] == recipe.pair
 
 
-@each_of([one for one in RECIPES if one[1].default], name=recipe_name)
-def test_the_default_recipe_is_the_plan_without_a_recipe(one: tuple[Profile, Recipe]) -> None:
-    profile, recipe = one
-    assert planned(profile.name, recipe=recipe.name).values == planned(profile.name).values
-
-
 @each_of([one for one in RECIPES if one[1].settings], name=recipe_name)
 def test_the_settings_of_a_recipe_reach_the_plan_with_its_name_reason_and_source(one: tuple[Profile, Recipe]) -> None:
     profile, recipe = one
     decided = {decision.name: decision for decision in planned(profile.name, recipe=recipe.name).decisions}
     for name, chosen in recipe.settings.items():
         made = decided[name]
+        if name == "GPU_MEMORY_UTILIZATION" and profile.hardware.unified:
+            # an upper value: the system keeps its part
+            assert float(made.value) <= float(chosen.value)
+            continue
         assert (made.value, made.origin) == (str(chosen.value), f"recipe {recipe.name}")
         assert (made.reason, made.source) == (chosen.reason, chosen.source)
     assert decided["DFLASH_PAIR"].origin == decided["DFLASH_ENGINE"].origin == f"recipe {recipe.name}"
-    assert "recipe" not in decided["MAX_MODEL_LEN"].origin
+    assert ("recipe" in decided["MAX_MODEL_LEN"].origin) is ("MAX_MODEL_LEN" in recipe.settings)
+
+
+def test_the_system_of_aeon_is_planned_as_it_was_published() -> None:
+    plan = planned("dgx-spark", recipe="aeon")
+    settings = plan.settings
+    assert (plan.pair.name, plan.engine.name) == ("qwen3.5-27b-uncensored-nvfp4", "aeon-vllm-dflash")
+    assert (settings.max_model_len, settings.max_num_seqs, settings.draft_tokens) == (65536, 16, 15)
+    assert (settings.max_num_batched_tokens, settings.enable_prefix_caching) == (32768, False)
+    assert (settings.attention_backend, settings.kv_cache_dtype) == ("FLASH_ATTN", "auto")
+
+
+def exceeding(plan: Plan) -> Finding:
+    return next(one for one in plan.findings if one.id == "draft-tokens-exceed-block")
+
+
+def test_a_value_with_a_source_is_kept_and_one_of_the_user_s_own_is_warned_about() -> None:
+    plan = planned("dgx-spark", recipe="qwen3.8-sglang")
+    kept = exceeding(plan)
+    assert kept.severity == "note"
+    assert kept.fix.startswith("keep it: recipe qwen3.8-sglang has this value, since 16 positions")
+    assert "pangoleen" in kept.source
+    # the deployment that it was written to, and one with another value
+    written = planned("dgx-spark", edited=dict(plan.values))
+    assert exceeding(written).severity == "note"
+    own = planned("dgx-spark", edited={**plan.values, "DFLASH_NUM_SPEC_TOKENS": "14"})
+    assert exceeding(own).severity == "warning"
+    assert "or less" in exceeding(own).fix
+
+
+def test_each_setting_of_a_recipe_is_kept() -> None:
+    """The same for another rule and another setting: by the fix that names it, whatever the rule."""
+    chosen = CatalogSetting(value="off", reason="its author measured it so", source="a card")
+    spark = CATALOG.profiles["dgx-spark"]
+    recipe = spark.recipes[1].model_copy(update={"settings": {"ENABLE_PREFIX_CACHING": chosen}})
+    plan = planned("dgx-spark", recipe=recipe.name)
+    edited = replace(plan, profile=spark.model_copy(update={"recipes": [recipe]}))
+    warned = Finding("x", "warning", "m", "set ENABLE_PREFIX_CACHING=on", "s")
+    off = replace(edited, decisions=(Decision("ENABLE_PREFIX_CACHING", "off", ".env", "r"),))
+    (kept,) = judge(off, SPARK, [lambda plan, facts: warned])
+    assert kept.severity == "note"
+    on = replace(edited, decisions=(Decision("ENABLE_PREFIX_CACHING", "on", ".env", "r"),))
+    assert list(judge(on, SPARK, [lambda plan, facts: warned])) == [warned]
 
 
 def test_sglang_gets_the_quantization_of_the_drafter() -> None:
@@ -85,13 +127,13 @@ def test_the_size_of_a_goal_overrides_that_of_a_recipe() -> None:
 @pytest.mark.parametrize(
     ("choice", "error", "says", "hint"),
     [
-        ({"recipe": "nope"}, UnknownRecipe, "`nope` is no recipe of dgx-spark", "its recipes: qwen3.5-original, "),
+        ({"recipe": "nope"}, UnknownRecipe, "`nope` is no recipe of dgx-spark", "its recipes: qwen3.8-vllm, "),
         ({"recipe": ""}, UnknownRecipe, "`` is no recipe of dgx-spark", "its recipes: "),
         (
             {"recipe": "qwen3.5-buun"},
             UnknownRecipe,
             "`qwen3.5-buun` is a recipe of rtx-3090, not of dgx-spark",
-            "its recipes: qwen3.5-original, ",
+            "its recipes: qwen3.8-vllm, ",
         ),
         (
             {"recipe": "qwen3.8-sglang", "model": "qwen3.8-27b-fp8"},

@@ -60,12 +60,15 @@ def test_the_share_follows_what_context_and_sequences_need() -> None:
     asked = {count: planned(engine="vllm-0.33", concurrency=count) for count in (1, 8, 64)}
     shares = [plan.settings.gpu_memory_utilization for plan in asked.values()]
     assert shares == sorted(shares, key=lambda share: share or 0)
-    # nobody runs less than half
+    # nobody runs less than half, and the share of the playbook is the most
     assert shares[0] == 0.5
     assert "the least that others run" in reason(asked[1])
-    assert shares[-1] == 0.8
-    assert "of 65536 tokens beside 7 of 8192" in reason(asked[8])
-    assert "would take the 24 GiB that it needs" in reason(asked[64])
+    assert shares[-1] == 0.7
+    assert "the engine gets the profile's share" in reason(asked[64])
+    small = planned(engine="vllm-0.33", concurrency=4, max_model_len=131072)
+    assert "room for 4 sequences of 131072 tokens" in reason(small)
+    aeon = planned(recipe="aeon")
+    assert "would take the 24 GiB that it needs" in reason(aeon)
 
 
 def test_sglang_s_share_leaves_room_for_activations_too() -> None:
@@ -88,16 +91,17 @@ def test_two_machines_keep_their_part_each() -> None:
     assert system(planned(profile="dgx-spark-x2", master_addr="10.0.0.1")) >= KEPT
 
 
-def test_the_context_of_the_profile_is_shortened_with_the_reason() -> None:
-    plan = planned(model="gemma-4-31b-it-bf16", engine="vllm-0.33")
+def test_a_context_is_shortened_with_the_reason() -> None:
+    plan = planned(replace(SPARK, memory_total=98 * GIB), model="gemma-4-31b-it-bf16", engine="vllm-0.33")
     assert plan.settings.max_model_len is not None
-    assert plan.settings.max_model_len < 65536
+    assert plan.settings.max_model_len < 131072
     assert "beside the weights and the 24 GiB of the system" in reason(plan, "MAX_MODEL_LEN")
     assert not plan.errors
 
 
 def test_a_context_that_was_asked_for_is_refused_if_it_takes_the_part_of_the_system() -> None:
-    plan = planned(model="gemma-4-31b-it-bf16", engine="vllm-0.33", max_model_len=65536)
+    smaller = replace(SPARK, memory_total=98 * GIB)
+    plan = planned(smaller, model="gemma-4-31b-it-bf16", engine="vllm-0.33", max_model_len=262144)
     found = next(one for one in plan.errors if one.id == "sequence-does-not-fit")
     assert "24 GiB" in found.message
     assert "MAX_MODEL_LEN" in found.fix

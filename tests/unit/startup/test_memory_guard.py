@@ -53,7 +53,7 @@ def test_the_error_says_what_was_left_and_what_to_change() -> None:
     assert said.exit_code == ExitCode.NOT_READY
     assert said.message.startswith("stopped the engine after 42 s, while loading the target: only 7.0 GiB")
     assert "below 8.0 GiB" in said.message
-    assert said.hint.startswith("lower GPU_MEMORY_UTILIZATION (now 0.8) or MAX_NUM_BATCHED_TOKENS in .env")
+    assert said.hint.startswith("lower GPU_MEMORY_UTILIZATION (now 0.7) or MAX_NUM_BATCHED_TOKENS in .env")
     # it has no share
     assert "MAX_MODEL_LEN" in stopped(plan("dgx-spark", model="qwen3.6-27b-gguf")).hint
 
