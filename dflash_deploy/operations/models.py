@@ -20,6 +20,7 @@ from dflash_deploy.deployment.files import STATE
 from dflash_deploy.document import Count, Documented, Hidden
 from dflash_deploy.errors import BadInput, DeployError, NotPossible, UnknownProfile
 from dflash_deploy.host.machine import HostFacts, read_facts
+from dflash_deploy.intake.files import read_beginning
 from dflash_deploy.plan.choose import NO_ROOM, RankedPair, best, choose_profile
 from dflash_deploy.plan.command import in_home
 from dflash_deploy.plan.compatible import obstacles
@@ -246,7 +247,7 @@ def _names(deployment: Deployment, place: Path) -> bool:
                 return True
     state = deployment.directory / STATE
     files = [file for file in state.glob("*") if file.is_file() and file.stat().st_size <= MOST_STATE]
-    return any(place.name.encode() in file.read_bytes() for file in files)
+    return any(place.name in read_beginning(file, MOST_STATE) for file in files)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dflash_deploy.intake.files import read_text
 from dflash_deploy.intake.parse import Invalid
 from dflash_deploy.plan.speed import predict
 from tools.proof.share import LARGEST_SHARED, SharedResult, SharedRow, SharedStep
-from tools.reference.markdown import GENERATED, code, joined, table
+from tools.reference.markdown import BUILT, code, joined, table
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "results"
 
@@ -24,7 +24,7 @@ What was measured on machines of users and of this project, with `make proof`. T
 [published speeds](speeds.md) of the same profile, model and concurrency, `plan` is the range that the
 [speed model](../explanation/speed-model.md) predicts. The prompts, lengths and engines of published speeds differ.
 
-{GENERATED.format(source="`docs/results/*.json`")}
+{BUILT.format(source="`docs/results/*.json`")}
 """
 
 _FILE = re.compile(r"[a-z0-9][a-z0-9-]{0,40}\.json")  # names of files become headings and links of the page
