@@ -31,7 +31,8 @@ def recipe_name(one: tuple[Profile, Recipe]) -> str:
 
 
 def planned(profile: str, **choice: Any) -> Plan:
-    wish = Choice(profile=profile, runtime="compose", **choice)
+    master = "10.0.0.1" if CATALOG.profiles[profile].hardware.machines > 1 else None
+    wish = Choice(profile=profile, runtime="compose", master_addr=master, **choice)
     return plan_deployment(MACHINES[profile], wish, CATALOG)
 
 
