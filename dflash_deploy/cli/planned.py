@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.catalog.recipes import evidence
 from dflash_deploy.cli.options import size_of
 from dflash_deploy.cli.shown import Grid, Shown
 from dflash_deploy.serve.settings import Settings
@@ -30,11 +29,15 @@ def refusal_of(plan: Plan) -> tuple[str, ...]:
 
 def evidence_of(plan: Plan) -> str:
     """Whether the plan's models were run with its engine on this hardware."""
+    from dflash_deploy.catalog.recipes import evidence
+
     return evidence(plan.profile, plan.pair, plan.engine).state
 
 
 def evidence_line(plan: Plan) -> str:
     """The evidence, and who has run what."""
+    from dflash_deploy.catalog.recipes import evidence
+
     found = evidence(plan.profile, plan.pair, plan.engine)
     return f"{found.state}: {found.by}"
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.cli import options
 from dflash_deploy.cli.command import command, examples
 from dflash_deploy.cli.planned import recipe_lines
 from dflash_deploy.cli.shown import Grid, Report, Shown
-from dflash_deploy.plan.choose import best
 
 if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Profile
@@ -74,6 +72,9 @@ def _answer(fit: ProfileFit) -> str:
 
 
 def _facts(profile: Profile) -> Iterator[str]:
+    from dflash_deploy.catalog.load import load_catalog
+    from dflash_deploy.plan.choose import best
+
     hardware, match = profile.hardware, profile.match
     yield f"{profile.name}: {profile.title}"
     yield f"known     {profile.evidence.state}: {profile.evidence.by}"

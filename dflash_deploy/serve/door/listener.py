@@ -9,8 +9,9 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from dflash_deploy.serve.gateway import IDLE_SECONDS
 from dflash_deploy.serve.gateway.asgi import App, Message, Scope, error_body
-from dflash_deploy.serve.gateway.connections import IDLE_SECONDS, WaitingConnections
+from dflash_deploy.serve.gateway.connections import WaitingConnections
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from dflash_deploy.serve.gateway.connections import IDLE_SECONDS
+from dflash_deploy.serve.gateway import IDLE_SECONDS
 
 # The module that runs the server in the wheel of `xllamacpp`.
 WHEEL_SERVER = "dflash_deploy.serve.engines.llamacpp_wheel"

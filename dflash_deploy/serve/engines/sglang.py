@@ -25,7 +25,7 @@ from dflash_deploy.serve.engines.base import (
 from dflash_deploy.serve.engines.counters import MetricNames, MetricSample, SpecCounters
 from dflash_deploy.serve.engines.installed import package_directory
 from dflash_deploy.serve.field import SGLANG
-from dflash_deploy.serve.gateway.connections import IDLE_SECONDS
+from dflash_deploy.serve.gateway import IDLE_SECONDS
 from dflash_deploy.serve.refusal import Refused
 from dflash_deploy.serve.secrets import read_secrets
 from dflash_deploy.serve.settings import Nodes, Settings

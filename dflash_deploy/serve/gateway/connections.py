@@ -16,10 +16,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-FIRST_SECONDS = 20.0  # seconds for the head of a connection's first request
+from dflash_deploy.serve.gateway import IDLE_SECONDS
 
-# Seconds for a further one. Longer than Caddy keeps an idle connection (2 minutes): who may send, closes first.
-IDLE_SECONDS = 150.0
+FIRST_SECONDS = 20.0  # seconds for the head of a connection's first request
 
 MOST_HEAD = 1 << 18  # bytes of a head in uvicorn, which has no limit with httptools. aiohttp's own is 8 KiB for a line.
 SHARE = 4  # A part of the files that a process may open is for connections that wait

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dflash_deploy.serve.gateway import connections
-from dflash_deploy.serve.gateway.connections import FIRST_SECONDS, IDLE_SECONDS, MOST_HEAD, WaitingConnections
+from dflash_deploy.serve.gateway import IDLE_SECONDS, connections
+from dflash_deploy.serve.gateway.connections import FIRST_SECONDS, MOST_HEAD, WaitingConnections
 
 
 class Wire(asyncio.Transport):
