@@ -14,7 +14,7 @@ from tests.support.cli import dflash, initialise
 PROGRAM = "import sys; sys.argv[0] = 'dflash-deploy'; from dflash_deploy.cli.app import main; main()"
 
 
-FEATURES = {f"dflash_deploy.features.{name}" for name in ("fleet", "monitoring", "page")}
+FEATURES = {f"dflash_deploy.features.{name}" for name in ("export", "fleet", "monitoring", "page")}
 REGISTERED = {"dflash_deploy.registry", "dflash_deploy.features", *FEATURES}
 
 
