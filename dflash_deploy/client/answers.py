@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Annotated, Any
 
 import httpx
@@ -66,7 +67,8 @@ class EndpointError(Exception):
 def refusal_of(method: str, path: str, status: int, text: str) -> EndpointError:
     """Return the error of a request whose status is not 2xx."""
     said = " ".join(text[: 10 * SHOWN].split())[:SHOWN]
-    return EndpointError(f"{method} {path} answered {status}: {said}", status=status)
+    refused = "the API key is refused: " if status == HTTPStatus.UNAUTHORIZED else ""
+    return EndpointError(f"{refused}{method} {path} answered {status}: {said}", status=status)
 
 
 def unanswered(what: str, problem: httpx.HTTPError) -> EndpointError:

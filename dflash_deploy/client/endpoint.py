@@ -377,7 +377,8 @@ def served_names(endpoint: Endpoint, *, hint: str, redact: Redact) -> list[str]:
     except EndpointError as problem:
         if problem.unconnected:
             raise _unconnected(endpoint, problem, hint, redact) from None
-        raise EngineNotReady(redact(f"{endpoint.url} does not answer: {problem}"), hint=hint) from None
+        said = f"{endpoint.url}: {problem}" if problem.status else f"{endpoint.url} does not answer: {problem}"
+        raise EngineNotReady(redact(said), hint=hint) from None
     if not names or (endpoint.model and endpoint.model not in names):
         raise EngineNotReady(
             f"{endpoint.url} does not serve {endpoint.model or 'any model'}", hint=f"it serves: {', '.join(names)}"

@@ -43,7 +43,10 @@ def test_status_asks_for_a_generation(url: str, key: Path, ending: str) -> None:
 
 
 def test_status_says_why_nothing_is_answered(url: str) -> None:
-    for place, said in ((url, "401"), (f"http://127.0.0.1:{free_port()}", "refused")):
+    for place, said in (
+        (url, "the api key is refused: get /v1/models answered 401"),
+        (f"http://127.0.0.1:{free_port()}", "refused"),
+    ):
         data = shown("status", "--url", place, "--json").succeeded().document["data"]
         assert data["state"] == "unresponsive"
         assert said in data["problem"].lower()
