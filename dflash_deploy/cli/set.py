@@ -24,6 +24,8 @@ Words = Annotated[
 ]
 List = Annotated[bool, typer.Option("--list", help="Show settings with value, default, unit and meaning.")]
 
+MIRROR = "HF_ENDPOINT"  # the variable that names another host than the Hub, for `pull`
+
 
 @command(changes=True, examples=(f"set {Settings.max_num_seqs}=8 {Settings.max_model_len}=32768", "set --list context"))
 def set(  # noqa: A001 - the name of the command
@@ -51,6 +53,11 @@ def set(  # noqa: A001 - the name of the command
         done,
         (
             *(f"{row.name}: {row.old or '(default)'} -> {row.new or _default(row)}" for row in done.changed),
+            *(
+                f"token    {Settings.hf_token} goes to {row.new} too"
+                for row in done.changed
+                if row.name == MIRROR and row.new
+            ),
             f"next     dflash-deploy up{option_of(directory)}   apply it: {what}",
         ),
         done.findings,

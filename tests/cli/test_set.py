@@ -57,3 +57,9 @@ def test_an_entry_of_a_model_is_printed_or_written(tmp_path: Path) -> None:
     assert f"name: {data['name']}" in data["entry"]
     written = dflash("models", "add", place, "--drafter", "off", "--to", "mine", "--json", at=tmp_path).succeeded()
     assert (tmp_path / written.document["data"]["file"]).read_text() == data["entry"]
+
+
+def test_a_mirror_is_told_to_get_the_token(tmp_path: Path) -> None:
+    dflash("init", "--profile", "cpu", "--runtime", "native", at=tmp_path).succeeded()
+    said = dflash("set", "HF_ENDPOINT=https://mirror.example.org", at=tmp_path).succeeded().out
+    assert "HF_TOKEN goes to https://mirror.example.org too" in said
