@@ -60,7 +60,7 @@ SECTIONS: Mapping[str, dict[str, tuple[str, str]]] = {
     },
     "More": {
         "profiles": (f"{PACKAGE}.profiles", "Hardware that the catalog knows: list, show."),
-        "models": (f"{PACKAGE}.models", "Models with their drafters: list, show, use, add, convert."),
+        "models": (f"{PACKAGE}.models", "Models with drafters: list, show, use, add, rm, prune, convert."),
         "image": (f"{PACKAGE}.image", "The engine's image: build, verify, digest."),
         "render": (f"{PACKAGE}.set", "Write compose.yaml and the image's build context from .env."),
         "schema": (f"{PACKAGE}.schema", "Print the JSON Schema of what a command prints with --json."),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 models = typer.Typer(
-    help="Models with their drafters: list, show, use, add, rm, prune, convert.",
+    help="Models with drafters: list, show, use, add, rm, prune, convert.",
     invoke_without_command=True,
     rich_markup_mode=None,
     epilog=examples("models list --profile rtx-5090", "models show qwen3.6-27b-fp8"),

@@ -309,7 +309,7 @@ def test_a_log_that_ends_in_a_traceback_shows_a_failure(tmp_path: Path, end: str
 
 
 @pytest.mark.parametrize(
-    ("code", "verdict"), [(1, "unknown"), (7, "unknown"), (-10, "unknown"), (0, "none"), (143, "none")]
+    ("code", "verdict"), [(1, "unknown"), (7, "unknown"), (-10, "unknown"), (0, "none"), (143, "likely")]
 )
 def test_an_exit_code_of_a_failure_is_one_whatever_the_log_shows(tmp_path: Path, code: int, verdict: str) -> None:
     data = json.loads(explained(log(tmp_path, f"{BANNER}\n"), "--json", "--exit-code", str(code)))["data"]

@@ -38,8 +38,8 @@ def test_each_rank_is_told_what_to_do_next(tmp_path: Path) -> None:
             ("--profile", "rtx-3090", "--model", "qwen3.5-27b-gguf-buun"),
             ["(reported)", "text only, no images; 17.7 GB of weights"],
         ),
-        (("--profile", "rtx-3090", "--model", "muse-glimmer-30b-gguf"), ["(untested with this model)"]),
-        (("--profile", "dgx-spark"), ["safety alignment of this target has been removed"]),
+        (("--profile", "rtx-3090", "--model", "muse-glimmer-30b-gguf"), ["(untested)"]),
+        (("--profile", "dgx-spark", "--recipe", "aeon"), ["safety alignment of this target has been removed"]),
     ],
 )
 def test_what_the_models_read_and_weigh_and_their_evidence(

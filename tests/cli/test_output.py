@@ -105,7 +105,7 @@ def test_an_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
 
 def test_wishes_in_a_deployment_keep_the_deployment(spark: Path) -> None:
     data = dflash("plan", "--goal", "latency", "--json", at=spark).succeeded().document["data"]
-    assert (data["profile"], data["pair"]) == ("dgx-spark", "qwen3.5-27b-uncensored-nvfp4")
+    assert (data["profile"], data["pair"]) == ("dgx-spark", "qwen3.8-27b-nvfp4-nvidia")
     data = dflash("plan", "--model", "qwen3.5-27b-fp8", "--json", at=spark).succeeded().document["data"]
     assert (data["profile"], data["engine"]) == ("dgx-spark", "vllm-0.33")
 
@@ -124,11 +124,12 @@ def test_a_plan_that_up_refuses_says_so(tmp_path: Path) -> None:
 
 def test_a_table_in_a_pipe_is_not_cut(tmp_path: Path) -> None:
     listed = dflash("models", "list", "--profile", "rtx-3090", at=tmp_path).succeeded().out
-    first = next(line for line in listed.splitlines() if "llamacpp" in line or "vllm" in line)
-    assert re.search(r"qwen3.5-27b-gguf .* default, images, tools", first)
-    assert re.search(r"gemma-4-26b-a4b-it-uncensored-nvfp4 .* images, tools, no safety alignment", listed)
+    lines = listed.splitlines()
+    head = next(number for number, line in enumerate(lines) if line.startswith("model"))
+    assert lines[head].split() == ["model", "GB", "context", "tok/s", "date", "evidence"]
+    assert re.fullmatch(r"qwen3\.8-27b-gguf +18\.2 +65,536 x 1 +71 2026-08 reported", lines[head + 1])
+    assert "gemma-4-26b-a4b-it-uncensored-nvfp4" in listed
     assert "qwen3.5-27b-gguf-buun" in listed
-    assert ["model", "weights", "engine", "context", "concurrency", "notes"] in map(str.split, listed.splitlines())
     assert "…" not in listed
     assert "gemma-4-31b-it-bf16" not in listed
     every = dflash("models", "list", "--profile", "rtx-3090", "--all", at=tmp_path).succeeded().out

@@ -59,7 +59,7 @@ def test_a_table_fits_80_columns_and_breaks_no_name(deployment: Path, command: s
     assert code == ExitCode.DONE
     lines = [line.rstrip() for line in COLOUR.sub("", narrow).splitlines()]
     # the lines around a table are those of a pipe, and may be longer
-    assert max(len(line) for line in lines if line not in piped.splitlines()) <= 80
+    assert max((len(line) for line in lines if line not in piped.splitlines()), default=0) <= 80
     for name in re.findall(r"(?m)^[\w.-]*\d[\w.-]*(?= )|vllm-cpu-[\d.]+|llamacpp-[\w-]+", piped):
         assert name in narrow
 
