@@ -52,6 +52,6 @@ def hint_problems(printed: str) -> Iterator[str]:
             yield f"a placeholder: dflash-deploy {shlex.join(words)}"
             continue
         try:
-            parse(["--help" if word == "-h" else word for word in words])
+            parse(tuple("--help" if word == "-h" else word for word in words))
         except (ClickException, TyperException, LookupError, ValueError) as problem:
             yield f"the command line refuses it: dflash-deploy {shlex.join(words)}: {problem}"
