@@ -10,6 +10,7 @@ import pytest
 from dflash_deploy.serve.engines.installed import CPU_SITE, InstalledEngine
 
 LAYER = "vllm.model_executor.layers.mamba.ops.cpu.gdn_attention"
+INDICES = "    state_indices_tensor = state_indices_tensor.contiguous()\n"
 KEEP = "            keep = B[:, offset + 1 : offset + 1 + (state_len - q_i)]\n"
 EXPAND = """    torch.ops._C.expand_kernel_impl(
         _ensure_int64(output),
@@ -23,7 +24,7 @@ YIELD = "        os.sched_yield()\n"
 # The lines that 0.32.0 has in each module; tests/engine checks them against the installed release.
 KNOWN = {
     "vllm.distributed.utils": YIELD,
-    LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n",
+    LAYER: f"        and int(seq_lens[0].item()) > 0\n{KEEP}            B.copy_(new_B)\n{INDICES}",
     "vllm.utils.cpu_triton_utils": EXPAND,
     "vllm.v1.engine.utils": "from multiprocessing import connection\n        context = get_mp_context()\n",
     "vllm.v1.sample.ops.topk_topp_sampler": "    max_top_k = k.max()\n",
