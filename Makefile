@@ -94,7 +94,7 @@ test-quick: $(LIGHT)/.ready
 # Every tier, five at a time: with four, two cores were idle for two fifths of the time. The longest begin first, so that none
 # of them is left as the last one, with a core idle beside it; the short ones fill what remains. All run, even if one fails.
 # `make -o test test-all` leaves out what `make test` has run
-TIERS := test-docker test-engine-restarts test-engine-others test-ray test-parsers test-slow-job test-slow-cli test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
+TIERS := test-docker test-engine-restarts test-engine-others test-parsers test-slow-job test-slow-cli test-fleet test-hub test-processes test-decisions test-fuzz test-clients-light
 
 test-all: test .venv/.ready
 	@$(MAKE) --no-print-directory --jobs=5 --keep-going --output-sync=target $(TIERS)
@@ -171,7 +171,8 @@ test-docker: $(READY)
 test-fleet: $(READY)
 	$(BIN)/pytest tests/fleet
 
-# two nodes of Ray as network namespaces, with a replica of vLLM on each: root on Linux
+# Two nodes of Ray as network namespaces, with a replica of vLLM on each: root on Linux. Like `test-clients` it is no part of
+# `make test-all`: on two cores beside other tiers its start takes ten minutes.
 test-ray: $(READY) .venv-ray/.ready
 	$(BIN)/pytest tests/ray
 
