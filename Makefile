@@ -171,7 +171,7 @@ test-docker: $(READY)
 test-fleet: $(READY)
 	$(BIN)/pytest tests/fleet
 
-# Two nodes of Ray as network namespaces, with a replica of vLLM on each: root on Linux. Like `test-clients` it is no part of
+# Two nodes of Ray as network namespaces, with a replica of vLLM on each: root on Linux. Like `test-clients` it is not in
 # `make test-all`: on two cores beside other tiers its start takes ten minutes.
 test-ray: $(READY) .venv-ray/.ready
 	$(BIN)/pytest tests/ray

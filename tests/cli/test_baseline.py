@@ -60,7 +60,8 @@ def test_answers_that_drafts_change_are_the_first_finding(box: Box) -> None:
 
 
 def test_what_cannot_be_compared_is_refused_before_the_engine_stops(tmp_path: Path) -> None:
-    initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
+    # another deployment may listen on the port that is the default
+    initialise("--profile", "cpu", "--runtime", "native", "--port", str(free_port()), at=tmp_path)
     refusals = (
         (("--baseline", "--baseline-url", "http://127.0.0.1:9"), ExitCode.USAGE, "exclude each other"),
         (("--baseline", "--url", "http://127.0.0.1:9"), ExitCode.USAGE, "cannot be restarted"),
