@@ -6,6 +6,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.operations.keys import add_key
 from tests.support.cli import dflash
 from tests.support.commands import run_command, wait_until
+from tests.support.fleet_lab import pids_in
 from tools.cluster.lab import REPLICA, Cluster, outcome
 
 
@@ -43,7 +44,7 @@ def test_rays_own_commands_need_the_token(two_nodes: Cluster) -> None:
 
 def test_clients_do_not_notice_that_a_replica_is_killed(two_nodes: Cluster) -> None:
     clients = two_nodes.load(seconds=30, clients=4)
-    assert wait_until(lambda: bool(two_nodes.other.pids(REPLICA)), 30)
+    assert wait_until(lambda: bool(pids_in(two_nodes.other.namespace, REPLICA)), 30)
     two_nodes.other.kill(REPLICA)
     seen = outcome(clients)
     assert seen["requests"] > 8

@@ -102,12 +102,7 @@ class Host:
 
     def processes(self, words: str) -> list[int]:
         """The PIDs of the processes of the host with these words in their arguments."""
-        found = []
-        for pid in map(int, run_command("ip", "netns", "pids", self.namespace).stdout.split()):
-            with suppress(OSError):
-                if words in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
-                    found.append(pid)
-        return found
+        return pids_in(self.namespace, words)
 
 
 @dataclass
@@ -239,6 +234,16 @@ def cable(*ends: tuple[str, str, str], mtu: int = 1500) -> None:
     for namespace, name, address in ends:
         checked("ip", "-n", namespace, "address", "add", address, "dev", name)
         checked("ip", "-n", namespace, "link", "set", name, "up")
+
+
+def pids_in(namespace: str, words: str = "") -> list[int]:
+    """The PIDs of the processes of a namespace with these words in their arguments."""
+    found = []
+    for pid in map(int, run_command("ip", "netns", "pids", namespace).stdout.split()):
+        with suppress(OSError):
+            if words in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                found.append(pid)
+    return found
 
 
 def fill(found: Lab) -> None:

@@ -22,7 +22,7 @@ from dflash_deploy.redact import generate_key
 from dflash_deploy.serve.engines.installed import CPU_SITE
 from tests.support.cli import Ran, dflash
 from tests.support.commands import apt_install, checked, eventually, is_installed, run_command, wait_until
-from tests.support.fleet_lab import cable
+from tests.support.fleet_lab import cable, pids_in
 
 ROOT = Path(__file__).parents[2]
 RAY = ROOT / ".venv-ray" / "bin"
@@ -49,18 +49,9 @@ class Node:
     namespace: str
     address: str
 
-    def pids(self, words: str = "") -> list[int]:
-        """Its processes with these words in their names or arguments."""
-        found = []
-        for pid in map(int, run_command("ip", "netns", "pids", self.namespace).stdout.split()):
-            with suppress(OSError):
-                if words in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
-                    found.append(pid)
-        return found
-
     def kill(self, words: str = "") -> None:
         """Kill these processes at once, all of the node without words."""
-        for pid in self.pids(words):
+        for pid in pids_in(self.namespace, words):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 

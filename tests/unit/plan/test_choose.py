@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import islice, pairwise
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.plan.choose import CRITERIA, ORDERS, RankedPair, best, decided_by
 from dflash_deploy.plan.result import GOALS, Choice, Plan
 from dflash_deploy.rules.table import ABOUT_THIS_MACHINE, plan_deployment
+from dflash_deploy.serve.settings import Goal
 from tests.support.machines import MACHINES, made_of
 
 CATALOG = load_catalog()
@@ -25,9 +27,9 @@ def name_of(profile: Profile) -> str:
     return profile.name
 
 
-def planned(profile: Profile, **choice: object) -> Plan:
+def planned(profile: Profile, **choice: Any) -> Plan:
     facts = MACHINES.get(profile.name) or made_of(profile)
-    return plan_deployment(facts, replace(Choice(profile=profile.name), **choice), CATALOG)  # type: ignore[arg-type]
+    return plan_deployment(facts, replace(Choice(profile=profile.name), **choice), CATALOG)
 
 
 @pytest.mark.parametrize("profile", [*ON_GPUS, *CARDS], ids=name_of)
@@ -75,9 +77,9 @@ def test_what_comes_out(profile: str, pair: str, expected: dict[str, str]) -> No
 
 @pytest.mark.parametrize("profile", ["dgx-spark", "rtx-3090", "h100", "rtx-5080"])
 @pytest.mark.parametrize("goal", [None, *GOALS])
-def test_the_order_is_the_stated_one(profile: str, goal: str | None) -> None:
-    found = list(islice(best(CATALOG.profile(profile), CATALOG, Choice(goal=goal)), 12))  # type: ignore[arg-type]
-    keys = [[CRITERIA[name](one) for name in ORDERS[goal]] for one in found]  # type: ignore[index]
+def test_the_order_is_the_stated_one(profile: str, goal: Goal | None) -> None:
+    found = list(islice(best(CATALOG.profile(profile), CATALOG, Choice(goal=goal)), 12))
+    keys = [[CRITERIA[name](one) for name in ORDERS[goal]] for one in found]
     assert keys == sorted(keys)
     assert not any(one.pair.toy for one in found)
 
