@@ -63,6 +63,9 @@ class Backend(Entry):
     block_tokens: Annotated[
         dict[int, int], Field(description="tokens of a block that it reads, by head dimension; 16 for all others")
     ] = {}
+    fp8_block_tokens: Annotated[
+        dict[int, int], Field(description="the same for the head dimensions that differ with an FP8 KV cache")
+    ] = {}
     other_kv: Annotated[
         list[str], Field(description="types of KV cache that it supports beside 16 bits and `fp8`, on these GPUs")
     ] = []

@@ -59,7 +59,9 @@ def sizing_of(
     `memory` is that of one GPU in bytes, `draft_tokens` 0 without a drafter.
     """
     kind, kv_cache_dtype, space = engine.kind, settings.kv_cache_dtype or "auto", settings.vllm_cpu_kvcache_space
+    kv_cache_dtype = "fp8" if pair.target.forced_fp8_kv and kv_cache_dtype == "auto" else kv_cache_dtype
     unified = profile.hardware.unified and not engine.cpu
+    is_fp8 = kv_cache_dtype in ("fp8", "fp8_e4m3")
     # copies on processors share the machine's memory
     memory = memory // settings.data_parallel_size if engine.cpu else memory
     return Sizing(
@@ -70,9 +72,11 @@ def sizing_of(
         max_num_seqs=settings.max_num_seqs or USUAL_SEQUENCES,
         max_num_batched_tokens=settings.max_num_batched_tokens or PROMPT_TOKENS,
         draft_tokens=draft_tokens,
-        kv_cache_dtype="fp8" if pair.target.forced_fp8_kv and kv_cache_dtype == "auto" else kv_cache_dtype,
+        kv_cache_dtype=kv_cache_dtype,
         prefix_caching=bool(settings.enable_prefix_caching),
-        block_tokens=CPU_BLOCK if engine.cpu else _block_tokens(settings, profile, pair, engine, draft_tokens),
+        block_tokens=CPU_BLOCK
+        if engine.cpu
+        else _block_tokens(settings, profile, pair, engine, draft_tokens, is_fp8=is_fp8),
         states=kind.recurrent_states,
         drafter_kv_cache_dtype=settings.dflash_kv_cache_dtype or kind.drafter_kv_cache_dtype,
         whole_contexts=kind.whole_contexts,
@@ -115,13 +119,13 @@ def _prompt_cache(settings: Settings, profile: Profile, engine: EngineRelease) -
 
 
 def _block_tokens(
-    settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease, draft_tokens: int
+    settings: Settings, profile: Profile, pair: ModelPair, engine: EngineRelease, draft_tokens: int, *, is_fp8: bool
 ) -> int:
     """Tokens per block before they are aligned: the most that a backend reads.
 
     vLLM asks the drafter's backend too, if it has layers, and with the target's heads: those of the configuration.
-    Source: `_preferred_block_size_for_backends` of vLLM's platforms/interface.py, and `_get_fa4_hd256_block_size` of
-    v1/attention/backends/flash_attn.py, 0.33.0.
+    Source: `_preferred_block_size_for_backends` of vLLM's platforms/interface.py, `_get_fa4_hd256_block_size` and
+    `_get_sm90_fa4_fp8_kv_block_size` of v1/attention/backends/flash_attn.py, 0.33.0.
     """
     full = pair.shape.full_attention
     if full is None:
@@ -129,9 +133,8 @@ def _block_tokens(
     # an MTP head has the target's backend
     of_drafter = settings.dflash_attention_backend if draft_tokens and not settings.uses_mtp_head else ""
     readers = [backend_on(profile, engine, name) for name in (settings.attention_backend, of_drafter) if name]
-    return max(
-        (one.block_tokens.get(full.head_dim, GPU_BLOCK) for one in readers if one is not None), default=GPU_BLOCK
-    )
+    known = ({**one.block_tokens, **(one.fp8_block_tokens if is_fp8 else {})} for one in readers if one is not None)
+    return max((blocks.get(full.head_dim, GPU_BLOCK) for blocks in known), default=GPU_BLOCK)
 
 
 def useful_sizes(profile: Profile) -> tuple[int, int]:

@@ -76,17 +76,13 @@ def test_what_vllm_warns_of_is_known() -> None:
     assert {warning for warning in said if explanation(warning) is None} == set()
 
 
-# Plans that count more than vLLM allocates, for a reason that is not known yet: by 0.11 %.
-COUNTS_MORE = {"h100 x gemma-4-31b-it-nvfp4": 1.2e-3}
-
-
 def test_the_plan_s_memory_is_what_vllm_allocates() -> None:
     compared = list(rooms())
     assert len(compared) > 200
     differs = {}
     for plan, planned, allocated in compared:
         known = window_is_known(plan)
-        if known and planned != pytest.approx(allocated, rel=COUNTS_MORE.get(named(plan), 1e-3)):
+        if known and planned != pytest.approx(allocated, rel=1e-3):
             differs[named(plan)] = (planned, allocated)
         # a drafter whose config.json could not be read: every token is counted, so there is room for more
         if not known and not 0.9 * allocated < planned <= allocated:

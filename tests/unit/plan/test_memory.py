@@ -174,6 +174,15 @@ def test_a_drafter_s_backend_makes_blocks_only_if_it_has_layers(
     assert sizing.block_tokens == tokens
 
 
+@pytest.mark.parametrize(("kv_cache", "tokens"), [("fp8", 64), ("fp8_e4m3", 64), ("fp8_e5m2", 16), ("bfloat16", 16)])
+def test_blocks_of_heads_of_512_depend_on_the_type_of_the_cache(kv_cache: str, tokens: int) -> None:
+    backends = {"ATTENTION_BACKEND": "TRITON_ATTN", "DFLASH_ATTENTION_BACKEND": "FLASH_ATTN"}
+    settings = Settings({**backends, "KV_CACHE_DTYPE": kv_cache})
+    pair, engine = CATALOG.pairs["gemma-4-31b-it-bf16"], CATALOG.engines["vllm-0.33"]
+    sizing = sizing_of(settings, CATALOG.profiles["h100"], pair, engine, memory=80 * GIB, draft_tokens=15)
+    assert sizing.block_tokens == tokens
+
+
 def test_without_a_known_window_the_drafter_keeps_every_token() -> None:
     known = fit(QWEN, replace(H100, drafter_windows=True, max_num_batched_tokens=2048)).sequences
     assert known > 1.2 * fit(QWEN, replace(H100, max_num_batched_tokens=2048)).sequences
