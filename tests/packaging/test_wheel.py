@@ -58,6 +58,9 @@ def test_installed_in_a_clean_environment_it_makes_a_deployment(wheel: Path, tmp
         "init",
         "--profile",
         "cpu",
+        # without Docker the default would be llama.cpp, which has another image
+        "--engine",
+        "vllm",
         "--dir",
         str(tmp_path / "deployment"),
     ]
