@@ -206,6 +206,9 @@ class EngineRelease(Entry):
             "user builds"
         ),
     ] = None
+    light: Annotated[
+        bool, Field(description="that extra has some hundred MB: the default where neither a GPU nor Docker is")
+    ] = False
 
     @property
     def open_bugs(self) -> tuple[Bug, ...]:

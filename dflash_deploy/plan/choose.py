@@ -24,7 +24,6 @@ from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, fit
 from dflash_deploy.plan.result import GOALS, Choice, Goal, RuntimeName
 from dflash_deploy.plan.sizes import SINGLE, machine_settings, sized, useful_sizes
 from dflash_deploy.plan.speed import predict
-from dflash_deploy.serve.engines.llamacpp import Llamacpp
 from dflash_deploy.serve.settings import Settings
 
 
@@ -409,7 +408,7 @@ def choose_runtime(facts: HostFacts, engine: EngineRelease) -> RuntimeName:
 
 def is_light_here(facts: HostFacts, engine: EngineRelease) -> bool:
     """Whether a machine has neither GPU nor Docker, and the engine is small: llama.cpp has 226 MB, vLLM 4.5 GB."""
-    return not facts.gpus and not has_compose(facts) and engine.cpu and engine.native == Llamacpp.name
+    return not facts.gpus and not has_compose(facts) and engine.cpu and engine.light
 
 
 def has_compose(facts: HostFacts) -> bool:

@@ -140,19 +140,21 @@ def _pair_and_engine(
     """
     engines = engines_of(profile, catalog, _asked(choice.engine, choice, Settings.dflash_engine))
     model = _asked(choice.model, choice, Settings.dflash_pair)
+    memory, asked = _memory_of_one_gpu(profile, facts), _runtime_asked(choice)
+    usual = catalog.pair(model) if model is not None else choose_pair(profile, catalog, engines, choice, memory)
 
     def served_by(candidates: Sequence[EngineRelease]) -> tuple[ModelPair, EngineRelease]:
-        pair = catalog.pair(model) if model is not None else choose_pair(profile, catalog, candidates, choice, memory)
+        is_usual = model is not None or list(candidates) == list(engines)
+        pair = usual if is_usual else choose_pair(profile, catalog, candidates, choice, memory)
         return pair, choose_engine(
             profile, _as_on_disk(pair, checkpoints), candidates, gpus=gpus_of_one(profile, choice)
         )
 
-    memory, asked = _memory_of_one_gpu(profile, facts), _runtime_asked(choice)
     light = [engine for engine in engines if asked is None and is_light_here(facts, engine)]
     for candidates in (engines_here(facts, engines, asked), light):
         with suppress(NotPossible):
             pair, engine = served_by(candidates)
-            if model is not None or pair.family == choose_pair(profile, catalog, engines, choice, memory).family:
+            if pair.family == usual.family:
                 return pair, engine
     return served_by(engines)
 
