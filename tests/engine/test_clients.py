@@ -173,7 +173,8 @@ def test_it_keeps_it_with_a_template_that_refuses(server: Server) -> None:
 
 
 def test_a_connection_waits_longer_than_a_pool_of_clients_keeps_it(drafting: Server) -> None:
-    with drafting.connect() as endpoint, httpx.Client(headers={"x-api-key": drafting.key}) as client:
+    pool = httpx.Limits(keepalive_expiry=90)  # as long as Go keeps an idle connection
+    with drafting.connect() as endpoint, httpx.Client(headers={"x-api-key": drafting.key}, limits=pool) as client:
         first, *later = (waited(client, f"{endpoint.url}/v1/models", pause) for pause in (0, 7))
     assert later == [first]
 
