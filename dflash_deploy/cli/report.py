@@ -32,6 +32,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import document, redacted
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, NoDeployment, PreflightRefused
 from dflash_deploy.redact import Redact, Redactor, Secret
+from dflash_deploy.serve.extras import PROGRAM, run_command_here
 
 if TYPE_CHECKING:
     from dflash_deploy.operations.here import Deployments
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
 class Escape(RenderHook):
     """Escapes control characters in everything that a console prints. Its own styles and movements stay.
 
-    With a `width`, lines of text end at words, and the next line begins below the last column of the first one.
+    Commands of this program are printed as one runs it here. With a `width`, lines of text end at words, and the next
+    line begins below the last column of the first one.
     """
 
     def __init__(self, width: int | None = None) -> None:
@@ -51,10 +53,25 @@ class Escape(RenderHook):
         return [_Escaped(self._folded(one)) for one in renderables]
 
     def _folded(self, one: ConsoleRenderable) -> ConsoleRenderable:
-        if self._width is None or not isinstance(one, Text):
+        if not isinstance(one, Text):
+            return one
+        one = as_run_here(one)
+        if self._width is None:
             return one
         lines = (part for line in one.split("\n", allow_blank=True) for part in hanging(line, self._width))
         return Text("\n", end=one.end).join(lines)
+
+
+# Where a text has a command of this program: in backquotes, or in a column.
+_COMMAND = re.compile(rf"(?:(?<=`)|(?<=  )){PROGRAM}(?= [a-z-])")
+
+
+def as_run_here(text: Text) -> Text:
+    """The text, with commands that can be pasted if the program is not on the PATH."""
+    if (ours := run_command_here()) == PROGRAM:
+        return text
+    pieces = text.divide([at for found in _COMMAND.finditer(text.plain) for at in found.span()])
+    return Text("", end=text.end).join(Text(ours) if number % 2 else piece for number, piece in enumerate(pieces))
 
 
 # The beginning of lines that are copied: commands and settings. The terminal folds them, and a copy has one line.

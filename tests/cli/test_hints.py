@@ -3,12 +3,15 @@
 `dflash` checks those of each command that any test runs. Here are errors of each kind, and what they name is run.
 """
 
+import re
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env, initialise
+from tests.support.commands import checked, run_command
 from tests.support.hints import commands_of, hint_problems
 
 # What needs no engine, Docker or network, by the first word.
@@ -68,6 +71,16 @@ def test_within_a_deployment(line: str, tmp_path: Path) -> None:
     (box := tmp_path / "box").mkdir()
     initialise("--profile", "cpu", "--runtime", "native", at=box)
     pasted(line, box, tmp_path)
+
+
+def test_a_copy_that_no_path_has_is_run_as_the_hint_is_printed(tmp_path: Path) -> None:
+    script = Path(sysconfig.get_path("scripts"), "dflash-deploy")
+    shell = "export PATH=/usr/bin:/bin; cd"
+    refused = run_command("sh", "-c", f"{shell} {tmp_path}; {script} down", variables={"HOME": str(tmp_path)})
+    (told, *_) = re.findall(r"`(\S+ init)`", refused.stderr)
+    assert told == f"{script} init"
+    made = checked("sh", "-c", f"{shell} {tmp_path}; {told} --profile cpu", variables={"HOME": str(tmp_path)})
+    assert f"next     {script} " in made
 
 
 @pytest.mark.parametrize(("name", "value"), [("MAX_NUM_SEQS", "many"), ("ENFORCE_EAGER", "perhaps")])
