@@ -18,9 +18,8 @@ from dflash_deploy.startup import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dflash_deploy.operations.up import Running, Worker
+    from dflash_deploy.operations.up import Started, Worker
     from dflash_deploy.plan.result import Plan
-    from dflash_deploy.startup.start import Ready
 
 
 @command(changes=True, examples=("up", "up --fix --patience 1800"))
@@ -63,7 +62,7 @@ def up(
     if isinstance(started, Worker):
         return Report(started, _worker(started))
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
-    return Report(started, _running(started), findings, started.failure)
+    return Report(started, _started(started), findings, started.failure)
 
 
 def _with_deployment(directory: Path, *, asks: bool) -> Path:
@@ -123,31 +122,24 @@ def _worker(started: Worker) -> tuple[str, ...]:
     )
 
 
-def _running(started: Running) -> tuple[str, ...]:
-    ready, deployment = started.ready, started.deployment
-    there = deployment.option
-    fixed = started.fixed and f"fixed     {started.fixed.failure}; .env as it was: {deployment.last_env_file}"
+def _started(started: Started) -> tuple[str, ...]:
+    deployment = started.deployment
+    there, fixed, speed = deployment.option, started.fixed, started.tokens_per_second
+    drafts = f", acceptance length {started.acceptance_length:.1f}" if started.acceptance_length else ""
     return (
-        f"ready after {ready.seconds:.0f} s" if ready.changed else "was ready already; nothing changed",
+        f"ready after {started.seconds:.0f} s" if started.changed else "was ready already; nothing changed",
         f"endpoint  {started.endpoint}",
-        f"model     {ready.model}",
+        f"model     {started.model}",
         f"key       {Settings.vllm_api_key} in {deployment.env_file}",
-        *([fixed] if fixed else []),
+        *([f"fixed     {fixed.failure}; .env as it was: {deployment.last_env_file}"] if fixed else []),
         f"asked     {started.plan.pair.text.ask}",
-        f"answered  {ready.first_answer.text.strip()}",
-        *_speed(ready),
+        f"answered  {started.answer}",
+        *([] if speed is None else [f"speed     {speed:.0f} tokens/s on one short answer{drafts}"]),
         f"checked   {', '.join(started.passed)}",
         f"next      dflash-deploy test{there}     check answers, streaming, limits, load and drafts",
         f"          dflash-deploy chat{there}     talk with the model",
         f"          dflash-deploy down{there}     stop it; weights and settings stay",
     )
-
-
-def _speed(ready: Ready) -> tuple[str, ...]:
-    if ready.tokens_per_second is None:
-        return ()
-    drafts = f", acceptance length {ready.acceptance_length:.1f}" if ready.acceptance_length else ""
-    return (f"speed     {ready.tokens_per_second:.0f} tokens/s on one short answer{drafts}",)
 
 
 @command(changes=True, examples=("down", "down --dir /srv/vision"))
@@ -166,7 +158,7 @@ def rollback(patience: Patience = PATIENCE, *, directory: Path, json_stream: boo
     from dflash_deploy.operations.up import roll_back
 
     done = roll_back(directory, patience=patience, reporter=terminal(json_stream=json_stream))
-    count = len(done.changed)
+    count = len(done.restored or ())
     said = f"{count} settings are as they were; .env.last keeps the others" if count else "nothing to undo"
     shown = (said, f"ready     {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(done, shown, failure=done.failure)
@@ -179,7 +171,7 @@ def restart(patience: Patience = PATIENCE, *, directory: Path, json_stream: bool
 
     reporter = terminal(json_stream=json_stream)
     done = run_restart(directory, patience=patience, reporter=reporter)
-    shown = (f"ready     after {done.ready.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
+    shown = (f"ready     after {done.seconds:.0f} s, {done.endpoint}", f"checked   {', '.join(done.passed)}")
     return Report(done, shown, failure=done.failure)
 
 

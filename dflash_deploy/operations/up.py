@@ -1,10 +1,10 @@
-"""What a start does before it starts anything: it fetches the weights that are missing."""
+"""`up`, `restart` and `rollback`: fetch what is missing, start the engine, check it, and go back if it fails."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,7 +34,7 @@ from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, whole_url
 from dflash_deploy.startup.progress import remember_seconds
 from dflash_deploy.startup.restore import apply_fix, fix_changes, restore_last_good
-from dflash_deploy.startup.start import Ready, bring_up, preflight, start_worker
+from dflash_deploy.startup.start import bring_up, preflight, start_worker
 from dflash_deploy.weights.pull import requested_models
 
 
@@ -61,16 +61,34 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
 
 @dataclass(frozen=True)
 class Started(Documented):
-    """An engine that answers, and the result of the quick checks of `test`."""
+    """An engine that answers, after `up`, `restart` or `rollback`, and the result of the quick checks of `test`."""
 
     deployment: Hidden[Deployment]
     plan: Hidden[Plan]
-    ready: Hidden[Ready]
     report: Hidden[CheckReport]
+    answer: Hidden[str]
     endpoint: str
     """Base URL for OpenAI clients; it ends with `/v1`."""
     state: Literal["ready"]
     """The engine has answered a request."""
+    model: str
+    """Name of the model in requests."""
+    runtime: RuntimeName
+    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
+    changed: bool
+    """Whether the engine was started; false if it answered already."""
+    seconds: Seconds
+    """Seconds from the beginning of the start to the first answer."""
+    tokens_per_second: Rate | None
+    """Tokens per second of one short answer; null if it was not measured."""
+    acceptance_length: AcceptanceLength | None
+    """Acceptance length of that answer, in tokens per step; null if nothing was drafted or counted."""
+    checks: Sequence[CheckResult]
+    """The quick checks of `test`, with which a start ends."""
+    fixed: Fixed | None
+    """What `up --fix` changed; null if it changed nothing."""
+    restored: Sequence[str] | None = None
+    """Names of the settings that `rollback` restored in `.env`; missing after `up` and `restart`."""
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -111,7 +129,22 @@ class Start:
             remember_seconds(deployment, ready.phases)
         with endpoint_of(deployment, plan) as endpoint:
             checks = run_checks(deployed_endpoint(endpoint, plan), QUICK)
-        started = Started(deployment, plan, ready, checks, f"{whole_url(deployment, plan)}/v1", "ready")
+        started = Started(
+            deployment,
+            plan,
+            checks,
+            ready.first_answer.text.strip(),
+            endpoint=f"{whole_url(deployment, plan)}/v1",
+            state="ready",
+            model=ready.model,
+            runtime=ready.runtime,
+            changed=ready.changed,
+            seconds=round(ready.seconds, 1),
+            tokens_per_second=ready.tokens_per_second and round(ready.tokens_per_second, 1),
+            acceptance_length=ready.acceptance_length and round(ready.acceptance_length, 2),
+            checks=checks.redacted(deployment.redact),
+            fixed=None,
+        )
         if started.failure is None and self.remembers:
             remember_good(deployment)
         return started
@@ -139,34 +172,6 @@ class Start:
             return problem
         with start_shown(self.reporter, deployment.redact) as show:
             return restore_last_good(deployment, problem, plan_of, runtime_for, patience=self.patience, show=show)
-
-
-@dataclass(frozen=True)
-class Restarted(Started):
-    """An engine that answers, after `restart`."""
-
-    seconds: Seconds
-    """Seconds from the beginning of the start to the first answer."""
-
-
-@dataclass(frozen=True)
-class Running(Restarted):
-    """An engine that answers."""
-
-    model: str
-    """Name of the model in requests."""
-    runtime: RuntimeName
-    """What runs the engine: containers (`compose`) or a process on this machine (`native`)."""
-    changed: bool
-    """Whether the engine was started; false if it answered already."""
-    fixed: Fixed | None
-    """What `--fix` changed; null if it changed nothing."""
-    tokens_per_second: Rate | None
-    """Tokens per second of one short answer; null if it was not measured."""
-    acceptance_length: AcceptanceLength | None
-    """Acceptance length of that answer, in tokens per step; null if nothing was drafted or counted."""
-    checks: Sequence[CheckResult]
-    """The quick checks of `test`, with which `up` ends."""
 
 
 @dataclass(frozen=True)
@@ -199,14 +204,6 @@ class Unready(Documented):
     """What `--fix` changed before this failure; missing if it changed nothing."""
 
 
-@dataclass(frozen=True)
-class RolledBackTo(Started):
-    """An engine that answers, after `rollback`."""
-
-    changed: tuple[str, ...]
-    """Names of the settings that were restored in `.env`."""
-
-
 def start(
     directory: Path,
     *,
@@ -214,13 +211,13 @@ def start(
     fix: bool = False,
     ask_engine: bool = True,
     reporter: Reporter = SILENT,
-) -> Running | Worker:
+) -> Started | Worker:
     """Start the engine of a deployment, fetch missing weights before, and wait until it has answered a question.
 
     With `ask_engine` the engine makes its configuration from config.json before weights are fetched.
     `fix` changes `.env` once if the engine fails for a known reason with a safe change, and starts it again. Raises
     NoDeployment, SettingsRefused, PreflightRefused, DownloadFailed; EngineNotReady, or RolledBack if the last good
-    settings run again. The engine answers if it returns a `Running`, whose `failure` has the checks that failed.
+    settings run again. The engine answers if it returns a `Started`, whose `failure` has the checks that failed.
     """
     how = Start(patience, reporter)
     with ExitStack() as stack:
@@ -236,7 +233,7 @@ def start(
             if not answers:
                 started = how.as_worker(deployment, plan)
                 return Worker(plan.settings.node_rank, plan.settings.master_addr, "running", plan.runtime, started)
-            return _running(_recorded(how.start_and_check(deployment, plan), "up", changed))
+            return _recorded(how.start_and_check(deployment, plan), "up", changed)
         except EngineNotReady as problem:
             # a setting that changes on one of several machines must change on all
             safe = _safe_changes(deployment, plan, problem) if answers else {}
@@ -247,7 +244,7 @@ def start(
             raise failed from None
 
 
-def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Restarted:
+def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Started:
     """Stop the engine and start it with the settings of `.env`, whether they changed or not. Raises as `start`."""
     with ExitStack() as stack:
         deployment = stack.enter_context(locked(directory, "restart"))
@@ -258,11 +255,10 @@ def restart(directory: Path, *, patience: float = PATIENCE, reporter: Reporter =
         # problems are found while the engine still runs
         preflight(deployment, plan, runtime)
         runtime.halt()
-        started = _recorded(Start(patience, reporter).start_or_restore(deployment, plan), "restart", changed)
-    return Restarted(**vars(started), seconds=round(started.ready.seconds, 1))
+        return _recorded(Start(patience, reporter).start_or_restore(deployment, plan), "restart", changed)
 
 
-def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> RolledBackTo:
+def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter = SILENT) -> Started:
     """Write the settings of the last good start into `.env`, and start them. Raises NotPossible, and as `start`."""
     with locked(directory, "rollback", check=False) as deployment, engine_work(deployment, "rollback"):
         if last_good(deployment) is None:
@@ -272,7 +268,7 @@ def roll_back(directory: Path, *, patience: float = PATIENCE, reporter: Reporter
             )
         started, rows = start_good(deployment, Start(patience, reporter))
         record(started.deployment, "ready", "rollback", "; ".join(["the last good settings", *map(str, rows)]))
-    return RolledBackTo(**vars(started), changed=tuple(row.name for row in rows))
+    return replace(started, restored=tuple(row.name for row in rows))
 
 
 def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Change]]:
@@ -296,10 +292,9 @@ def start_good(deployment: Deployment, how: Start) -> tuple[Started, Sequence[Ch
 
 def _recorded(started: Started, command: str, changed: Sequence[Change]) -> Started:
     """The same, with a line in the journal if the engine was started: it says which settings are new."""
-    ready = started.ready
-    if ready.changed:
+    if started.changed:
         what = [f"{row.name}: {row.good or '(empty)'} -> {row.now or '(empty)'}" for row in changed]
-        took = f"an answer after {ready.seconds:.0f} s"
+        took = f"an answer after {started.seconds:.0f} s"
         record(started.deployment, "ready", command, "; ".join([took, *what, *_failed_check(started)]))
     return started
 
@@ -307,21 +302,6 @@ def _recorded(started: Started, command: str, changed: Sequence[Change]) -> Star
 def _failed_check(started: Started) -> Sequence[str]:
     failure = started.failure
     return () if failure is None else (failure.message,)
-
-
-def _running(started: Started, fixed: Fixed | None = None) -> Running:
-    ready = started.ready
-    return Running(
-        **vars(started),
-        seconds=round(ready.seconds, 1),
-        model=ready.model,
-        runtime=ready.runtime,
-        changed=ready.changed,
-        fixed=fixed,
-        tokens_per_second=ready.tokens_per_second and round(ready.tokens_per_second, 1),
-        acceptance_length=ready.acceptance_length and round(ready.acceptance_length, 2),
-        checks=started.report.redacted(started.deployment.redact),
-    )
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:
@@ -344,7 +324,7 @@ def _about_fix(safe: Mapping[str, str], *, asked: bool) -> str:
     return "; --fix knows no safe change for it, and .env is as it was" if asked else ""
 
 
-def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[str, str], how: Start) -> Running:
+def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[str, str], how: Start) -> Started:
     """Write the changes, report them, and try once more; a second failure is reported and not fixed again."""
     how.reporter.note(deployment.redact(f"failed: {problem.message}"))
     deployment, lines = apply_fix(deployment, safe)
@@ -354,7 +334,7 @@ def _once_more(deployment: Deployment, problem: EngineNotReady, safe: Mapping[st
     changes_of_fix = changes(deployment)
     try:
         started = how.start_and_check(deployment, plan_of(deployment))
-        return _running(_recorded(started, "up --fix", changes_of_fix), fixed)
+        return replace(_recorded(started, "up --fix", changes_of_fix), fixed=fixed)
     except EngineNotReady as again:
         failed = how.restored_after(deployment, again)
         failed.hint += f"; --fix has changed {', '.join(safe)}: .env.last is the file before"

@@ -26,7 +26,7 @@ from dflash_deploy.operations.plan import Created, Planned, Rendered
 from dflash_deploy.operations.set import SettingRows, SettingsChanged
 from dflash_deploy.operations.test import Tested
 from dflash_deploy.operations.tune import Tuned, TunePlan
-from dflash_deploy.operations.up import Restarted, RolledBackTo, Running, Unready, Worker
+from dflash_deploy.operations.up import Started, Unready, Worker
 from dflash_deploy.operations.upgrade import Upgraded
 from dflash_deploy.registry import features
 
@@ -61,9 +61,9 @@ CORE: Mapping[str, CommandData] = {
     "doctor": CommandData((Examined, IssueReport)),
     "pull": CommandData((pull.Pulled, pull.Wrong, pull.Moved)),
     "render": CommandData((Rendered,)),
-    "up": CommandData((Running, Worker), (Unready,), streams=True),
-    "restart": CommandData((Restarted,), streams=True),
-    "rollback": CommandData((RolledBackTo,), streams=True),
+    "up": CommandData((Started, Worker), (Unready,), streams=True),
+    "restart": CommandData((Started,), streams=True),
+    "rollback": CommandData((Started,), streams=True),
     "test": CommandData((Tested,)),
     "bench": CommandData((Benchmark,)),
     "tune": CommandData((Tuned, TunePlan)),

@@ -16,7 +16,7 @@ from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode, NoDeployment
 from dflash_deploy.operations.plan import init
 from dflash_deploy.operations.reporter import Silent
-from dflash_deploy.operations.up import Running
+from dflash_deploy.operations.up import Started
 from dflash_deploy.operations.up import start as run_start
 from dflash_deploy.plan.result import Choice
 from dflash_deploy.runtime.protocol import EngineState, Narrate
@@ -103,7 +103,7 @@ def test_a_program_starts_a_deployment_and_gets_its_progress_without_secrets(
     recorded = Recorded()
     with listening(200, port=port):
         started = run_start(tmp_path, reporter=recorded)
-    assert isinstance(started, Running)
+    assert isinstance(started, Started)
     assert started.endpoint == f"http://127.0.0.1:{port}/v1"
     # this engine answers without a key
     assert started.failure is not None

@@ -265,7 +265,7 @@ def test_settings_that_do_not_start_are_explained_and_give_way_to_the_last_good_
         assert "not those of .env" in data["instead"]
         # what a person wrote is theirs to change
         assert Deployment(running).values["EXTRA_ARGS"] == wrong
-        rows = dflash("rollback", "--json", at=running).succeeded().document["data"]["changed"]
+        rows = dflash("rollback", "--json", at=running).succeeded().document["data"]["restored"]
         assert rows == ["EXTRA_ARGS"]
         assert "instead" not in dflash("status", "--json", at=running).succeeded().document["data"]
     finally:
