@@ -92,6 +92,7 @@ AHEAD = {
     "safe": "it is not safe as a default",
     "useful": "the first has a useful context for as many sequences",
     "newest": "the first is newer",
+    "shared": "the first serves more requests at the same time",
     "measured": "the first was measured on this hardware",
     "exact": "the answers of the first are those of BF16",
     "engine": "the first runs on the engine that suits this hardware best",

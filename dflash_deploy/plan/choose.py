@@ -283,6 +283,7 @@ CRITERIA: Mapping[str, Criterion] = {
     "safe": lambda one: bool(one.unsafe),
     "useful": _lack,
     "newest": lambda one: -(one.pair.family.released or date.min).toordinal(),
+    "shared": lambda one: -one.concurrency,
     "measured": lambda one: not one.published,
     "exact": lambda one: not one.pair.exact,
     "engine": lambda one: [choice.release for choice in one.profile.engines].index(one.engine.name),
@@ -294,7 +295,7 @@ CRITERIA: Mapping[str, Criterion] = {
 }
 
 # The order without a goal, and what each goal changes in it.
-USUAL = ("safe", "useful", "newest", "measured", "exact", "engine", "drafts", "speed")
+USUAL = ("safe", "useful", "newest", "shared", "measured", "exact", "engine", "drafts", "speed")
 ORDERS: Mapping[Goal | None, tuple[str, ...]] = {
     None: USUAL,
     "latency": ("safe", "useful", "measured", "drafts", "speed", "newest"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from dflash_deploy.catalog.settings import setting_names
 from dflash_deploy.plan.cache_pool import Sizing
 from dflash_deploy.plan.command import refusals_of_env
 from dflash_deploy.plan.compatible import KV_OF_16_BITS, backend_on, readers_of
-from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, SHORT_CONTEXT, fit, unified_share
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, SHORT_CONTEXT, fit, reserve, unified_share
 from dflash_deploy.plan.result import Choice, Decision, Goal, decided
 from dflash_deploy.plan.speed import best_draft_tokens
 from dflash_deploy.serve.field import Field
@@ -38,6 +39,9 @@ COST_OF_CACHES = {
 # What a deployment is useful with: tokens of context, and sequences. The first for GPUs that several people share.
 SHARED, SINGLE = (131072, 8), (65536, 2)
 SHARED_GIB = 64  # memory of all GPUs of a model from which several people share it
+
+# Bytes that SGLang keeps for its image encoder if it chooses its share itself: `adjust_mem_fraction_for_vlm` of 0.5.23.
+FOR_IMAGES = 8 * GIB
 
 OF_MEMORY = "memory"  # origin of sizes that the memory decides
 MANY = (128, 64, 32, 16, 8, 4, 2)  # numbers of sequences to choose from
@@ -148,6 +152,18 @@ def utilization(settings: Settings, profile: Profile, engine: EngineRelease) -> 
     return settings.gpu_memory_utilization or min(default, profile.hardware.most_utilisation)
 
 
+def most_share(profile: Profile, pair: ModelPair, sizing: Sizing) -> float:
+    """The largest share, in hundredths, for an engine that takes activations, graphs and images from outside of it.
+
+    That of the sizing if it is larger, and for engines that count them, or whose memory is the system's.
+    """
+    if sizing.reserve_within or sizing.whole_contexts or sizing.unified:
+        return sizing.utilization
+    outside = reserve(pair, sizing).total + (FOR_IMAGES if pair.sees else 0)
+    most = math.floor(100 * (1 - outside / sizing.memory)) / 100
+    return max(sizing.utilization, min(most, profile.hardware.most_utilisation))
+
+
 def budget_for(sequences: int, draft_tokens: int, budget: int, prompts: int = PROMPT_TOKENS) -> int:
     """max_num_batched_tokens for this many sequences: `budget` if their drafts and `prompts` tokens fit into it.
 
@@ -202,6 +218,7 @@ def fits_at_all(
     draft_tokens = min(chosen.dflash_num_spec_tokens or most, most)
     sizing = proposed_sizing(chosen, profile, pair, engine, memory=memory, draft_tokens=draft_tokens)
     sizing = replace(sizing, gpus=gpus or sizing.gpus, max_num_seqs=1, max_model_len=length)
+    sizing = replace(sizing, utilization=most_share(profile, pair, sizing))
     return any(fit(pair, one).fits for one in (sizing, *smaller_steps(sizing, engine)))
 
 
@@ -272,11 +289,13 @@ class Sizer:
             self._best_draft_tokens(choice.concurrency)
         if choice.max_model_len is not None:
             self._length(choice.max_model_len, "--max-model-len", "as requested")
+            self._larger_share()
             self._smaller_cache("--max-model-len", sequences=self._held(), exact=True)
         else:
             self._within_model()
         if choice.max_model_len is not None or goal in {"context", "coding"}:
             self._smaller_cache(f"--goal {goal}" if choice.max_model_len is None else "--max-model-len")
+        self._larger_share()
         # before memory is divided: more tokens in a step take some of it
         self._enough_budget()
         self._smaller_steps()
@@ -294,6 +313,7 @@ class Sizer:
             return
         self._length(self.sizing.max_model_len, "useful", usual, always=True)
         held = self._held()
+        self._larger_share()
         self._smaller_steps_for(1)
         self._smaller_cache("useful", sequences=held, exact=True)
         longer = [self._pair.shape.context >> step for step in range(4)]
@@ -301,6 +321,20 @@ class Sizer:
             if fit(self._pair, replace(self.sizing, max_model_len=tokens)).sequences >= max(held / 2, 1):
                 self._length(tokens, "useful", f"{usual}; the memory holds longer ones")
                 return
+
+    def _larger_share(self) -> None:
+        """The least share in which one sequence of the full length fits, else the largest."""
+        before, most = self.sizing.utilization, most_share(self._profile, self._pair, self.sizing)
+        while not self._holds(1) and self.sizing.utilization < most:
+            self.sizing = replace(self.sizing, utilization=round(self.sizing.utilization + 0.01, 2))
+        share = self.sizing.utilization
+        if share > before:
+            rest = f"{(1 - share) * self.sizing.memory / GIB:.1f} GiB remain for activations, graphs and images"
+            reason = f"a sequence of {self.sizing.max_model_len} tokens does not fit in a share of {before}; {rest}"
+            source = "SGLang 0.5.23 arg_groups/memory_hook.py keeps 8 GiB for images; others run 0.82 to 0.945 "
+            source += "(sgl-project/sglang#35663)"
+            field = Settings.gpu_memory_utilization
+            self._decisions[field.name] = decided(field, share, OF_MEMORY, reason, source)
 
     def _smaller_steps_for(self, sequences: int) -> None:
         """Steps of half or a quarter of the tokens, as long as they hold a whole prompt's part, for more sequences."""

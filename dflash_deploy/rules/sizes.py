@@ -157,12 +157,14 @@ def weights_do_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     fit = plan.memory
     if fit is None or fit.conversations >= 1:
         return None
-    needed = (fit.target_bytes + fit.drafter_bytes + fit.reserve_bytes) / GIB
+    counted, needed = "weights", fit.target_bytes + fit.drafter_bytes
+    if plan.engine.kind.utilization_covers_activations:
+        counted, needed = "weights, activations and graphs", needed + fit.reserve_bytes
     budget, of = fit.budget_bytes / GIB, "of memory" if plan.engine.cpu else "of each GPU"
     return Finding(
         id="weights-do-not-fit",
         severity="error",
-        message=f"{plan.pair.name}: weights, activations and graphs take {needed:.1f} of {budget:.1f} GiB "
+        message=f"{plan.pair.name}: {counted} take {needed / GIB:.1f} of {budget:.1f} GiB "
         f"{of}, and the rest is too small for one sequence of {LEAST_CONTEXT} tokens",
         why="the engine would download, load and end with an out-of-memory error",
         fix="choose a smaller quantization of the model: `dflash-deploy models list` shows which fit",

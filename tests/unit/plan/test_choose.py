@@ -10,6 +10,7 @@ from dflash_deploy.catalog.hardware import Profile
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.catalog.models import ModelPair
 from dflash_deploy.plan.choose import CRITERIA, ORDERS, RankedPair, best, decided_by
+from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.result import GOALS, Choice, Plan
 from dflash_deploy.rules.table import ABOUT_THIS_MACHINE, plan_deployment
 from dflash_deploy.serve.settings import Goal
@@ -91,6 +92,36 @@ def test_a_goal_changes_the_order() -> None:
     assert speeds["throughput"].speed >= usual.speed
     assert speeds["context"].sizing.max_model_len >= usual.sizing.max_model_len
     assert all(one.pair.sees for one in islice(best(profile, CATALOG, Choice(goal="vision")), 5))
+
+
+@pytest.mark.parametrize("card", ["a40", "l40", "l40s", "rtx-a6000", "rtx-6000-ada"])
+def test_a_card_with_room_for_two_requests_serves_them_at_the_same_time(card: str) -> None:
+    plan = planned(CATALOG.profile(card))
+    assert (plan.settings.max_num_seqs or 0) >= 2
+    assert (plan.settings.max_model_len or 0) >= 131072
+    # another engine with the same base model is one option away, and the reason is printed
+    other = next(one for one in best(plan.profile, CATALOG) if one.engine.engine == "llamacpp" and not one.unsafe)
+    assert decided_by(next(best(plan.profile, CATALOG)), other) == "shared"
+
+
+@pytest.mark.parametrize("profile", ["h100", "h100-pcie", "h20"])
+@pytest.mark.parametrize("pair", ["qwen3.5-27b-bf16", "qwen3.8-27b-bf16"])
+def test_a_share_that_leaves_no_room_for_a_sequence_is_raised(profile: str, pair: str) -> None:
+    plan = planned(CATALOG.profile(profile), engine="sglang", model=pair)
+    share, fit, memory = plan.settings.gpu_memory_utilization, plan.memory, plan.profile.hardware.memory_gib * GIB
+    assert not {finding.id for finding in plan.findings} & {"weights-do-not-fit", "sequence-does-not-fit"}
+    assert share is not None
+    assert fit is not None
+    assert 0.75 < share <= plan.profile.hardware.most_utilisation
+    # what SGLang's share does not count still has its room: activations, graphs, and 8 GiB for images
+    assert memory * share + fit.reserve_bytes + 8 * GIB <= memory
+    reasons = {one.name: one.reason for one in plan.decisions}
+    assert "remain for activations" in reasons["GPU_MEMORY_UTILIZATION"]
+
+
+@pytest.mark.parametrize(("profile", "share"), [("b200", 0.75), ("rtx-5090", 0.88), ("rtx-3090-x2", 0.85)])
+def test_a_published_share_in_which_a_sequence_fits_stays(profile: str, share: float) -> None:
+    assert planned(CATALOG.profile(profile), engine="sglang").settings.gpu_memory_utilization == share
 
 
 def with_target(name: str, **changes: object) -> ModelPair:
