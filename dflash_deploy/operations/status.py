@@ -33,7 +33,7 @@ from dflash_deploy.runtime.protocol import EngineState, Phase, Runtime
 from dflash_deploy.runtime.select import door_of, runtime_for
 from dflash_deploy.serve.gateway.keys import LIVENESS
 from dflash_deploy.startup.engine import endpoint_of, log_reader_for, whole_url
-from dflash_deploy.startup.start import KEY_OR_MODEL_ERRORS
+from dflash_deploy.startup.start import KEY_OR_MODEL_ERRORS, start_again
 from dflash_deploy.startup.watch import Reading, Watch, Window
 
 PROBE_TIMEOUT = 30.0  # seconds for one generation; an engine that hangs answers /health and nothing else
@@ -191,6 +191,8 @@ def _out_of_reach(plan: Plan, engine: EngineState) -> Answered | None:
     """Why nothing is asked of the engine; `None` if it can be asked."""
     if engine.phase == "paused":
         return Answered("paused", cause="its container is paused", do=_UP)
+    if engine.phase == "exited" and _was_asked(engine):
+        return Answered("exited", cause="it was asked to end (SIGTERM)", do=start_again())
     if engine.phase != "running":
         return Answered(engine.phase)
     if not engine.connected:
@@ -229,14 +231,18 @@ def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool)
 
     One that is `loading` after its runtime restarted it has ended too, and its log continues after that end.
     """
-    wanted = engine.asked or (engine.exit_code in STOPPED and engine.asked is None)
-    ended = engine.phase in {"exited", "restarting"} and not wanted
+    ended = engine.phase in {"exited", "restarting"} and not _was_asked(engine)
     if not ended and not (loading and engine.restarts):
         return None
     # an engine that was restarted once last week does not keep ending
     restarts = engine.restarts if engine.phase == "restarting" else 0
     end = ProcessEnd(engine.exit_code, engine.out_of_memory, restarts, ended=True)
     return log_reader_for(plan).read(runtime.read_log().lines, end).diagnosis
+
+
+def _was_asked(engine: EngineState) -> bool:
+    """Whether an engine that has ended was asked to."""
+    return engine.exit_code in STOPPED if engine.asked is None else engine.asked
 
 
 def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -364,7 +364,7 @@ class Waiting:
     def _died(self, state: EngineState) -> EngineNotReady:
         if state.asked:
             seen = f"another program asked the engine to stop after {self._times.elapsed:.0f} s: {self._step.phase}"
-            return EngineAsked(seen, hint=_asked_by(running_programs().intersection(OOM_DAEMONS)))
+            return EngineAsked(seen, hint=f"it sent SIGTERM, as a shutdown does; {start_again()}")
         code = "" if state.exit_code is None else f" with code {state.exit_code}"
         how = "is gone" if state.phase == "absent" else f"ended{code}"
         if state.out_of_memory:
@@ -380,13 +380,11 @@ class Waiting:
         return explain(EngineStalled, seen, self._findings(), patient)
 
 
-ASKED = "it sent SIGTERM, as a shutdown does; start the engine again with `dflash-deploy up`"
-
-
-def _asked_by(daemons: Collection[str]) -> str:
-    """What may have ended the engine: programs that do so if memory is short, or another."""
-    units = " ".join(f"-u {name}" for name in sorted(daemons))
-    return f"`journalctl -b {units}` shows whether memory was short; {ASKED}" if daemons else ASKED
+def start_again() -> str:
+    """What to do after another program asked the engine to end: some programs do so if memory is short."""
+    units = " ".join(f"-u {name}" for name in sorted(running_programs().intersection(OOM_DAEMONS)))
+    look = f"`journalctl -b {units}` shows whether memory was short; " if units else ""
+    return f"{look}start the engine again with `dflash-deploy up`"
 
 
 def explain(kind: type[EngineNotReady], seen: str, findings: Explanation, unknown: str = UNKNOWN) -> EngineNotReady:

@@ -36,8 +36,11 @@ def test_an_end_that_nobody_asked_for_has_a_cause_whatever_its_code(deployment: 
     assert said_of(deployment, exit_code=0, asked=False)["failure"] == "engine-core-vanished"
 
 
-def test_an_end_that_was_asked_for_has_none(deployment: Path) -> None:
-    assert "failure" not in said_of(deployment, exit_code=0, asked=True)
+def test_an_end_that_was_asked_for_is_called_so(deployment: Path) -> None:
+    data = said_of(deployment, exit_code=0, asked=True)
+    assert "failure" not in data
+    assert data["cause"] == "it was asked to end (SIGTERM)"
+    assert "start the engine again with `dflash-deploy up`" in data["do"]
 
 
 def test_a_deployment_that_never_ran_names_the_command_that_starts_it(

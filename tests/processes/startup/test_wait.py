@@ -96,7 +96,7 @@ def test_an_end_from_outside_names_what_may_have_done_it(
     monkeypatch.setattr(starting, "running_programs", lambda: running)
     with pytest.raises(EngineAsked, match="another program asked the engine to stop") as ended:
         wait([RUNNING, EngineState("exited", exit_code=143, asked=True)])
-    assert ended.value.hint.startswith(said or "it sent SIGTERM")
+    assert ended.value.hint.startswith(f"it sent SIGTERM, as a shutdown does; {said}")
 
 
 def test_a_death_says_the_phase_the_cause_and_what_to_do() -> None:
