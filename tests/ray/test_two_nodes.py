@@ -30,9 +30,28 @@ def test_a_key_opens_the_cluster_as_soon_as_it_is_added_on_the_box(two_nodes: Cl
     key = "w" * 40
     assert two_nodes.status("/v1/models", key=key) == 401
     add_key(two_nodes.box, "app", scope="infer")
-    (added,) = (one.key for one in Deployment(two_nodes.box).further_keys)
+    (added,) = (one.key for one in Deployment(two_nodes.box).further_keys if one.name == "app")
     assert wait_until(lambda: two_nodes.status("/v1/models", key=added) == 200, 30)
     assert two_nodes.status("/-/routes", key=added) == 403
+
+
+def test_a_limit_of_a_key_holds_before_the_cluster(two_nodes: Cluster) -> None:
+    add_key(two_nodes.box, "one", in_flight=1)
+    (key,) = (one.key for one in Deployment(two_nodes.box).further_keys if one.name == "one")
+    assert wait_until(lambda: two_nodes.status("/v1/models", key=key) == 200, 30)
+    (file := two_nodes.root / "one").write_text(key)
+    seen = outcome(two_nodes.load(10, 3, file))
+    assert seen["requests"] > seen["failures"] > 0
+    assert all(one["problem"].startswith("429 ") for one in seen["failed"])
+
+
+def test_its_speed_is_measured_from_outside(two_nodes: Cluster) -> None:
+    options = ("--url", two_nodes.url, "--key-file", str(two_nodes.key_file), "-w", "chat", "--concurrency", "4")
+    prefix = ("ip", "netns", "exec", two_nodes.outside)
+    measured = dflash("bench", *options, "--json", at=two_nodes.root, prefix=prefix).succeeded()
+    (row,) = measured.document["data"]["rows"]
+    assert row["failed"] == 0
+    assert row["acceptance_length"] > 1
 
 
 def test_rays_own_commands_need_the_token(two_nodes: Cluster) -> None:

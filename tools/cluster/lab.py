@@ -147,9 +147,10 @@ class Cluster:
         asked = ("curl", "-s", "-m", "60", "-o", "/dev/null", "-w", "%{http_code}", *header, url)
         return int(run_command("ip", "netns", "exec", self.outside, *asked).stdout or 0)
 
-    def load(self, seconds: float, clients: int) -> subprocess.Popen[str]:
+    def load(self, seconds: float, clients: int, key_file: Path | None = None) -> subprocess.Popen[str]:
         """Clients outside that ask one question after another; `outcome` waits for them."""
-        words = (sys.executable, "-m", "tools.cluster.load", self.url, str(self.key_file), str(seconds), str(clients))
+        asked = (self.url, str(key_file or self.key_file), str(seconds), str(clients))
+        words = (sys.executable, "-m", "tools.cluster.load", *asked)
         command = ("ip", "netns", "exec", self.outside, *words)
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
