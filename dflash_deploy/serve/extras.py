@@ -13,14 +13,14 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 PROGRAM = "dflash-deploy"
+SOURCE = f"git+https://github.com/dflash-deploy/{PROGRAM}"
 
 
 def run_command_here(prefix: Path = Path(sys.prefix)) -> str:
     """Return what runs this program in the user's shell: its name, its path if no PATH has it, or uvx's command."""
     script = sys.argv[0]
-    # uvx puts an environment of its cache on the PATH of what it runs (uv 0.13)
-    if prefix.parent.name == "archive-v0" and _made_by_uv(prefix):
-        return f"uvx --from git+https://github.com/dflash-deploy/{PROGRAM} {PROGRAM}"
+    if _made_by_uvx(prefix):
+        return f"uvx --from {SOURCE} {PROGRAM}"
     if Path(script).name != PROGRAM:
         return PROGRAM
     found = shutil.which(PROGRAM)
@@ -31,11 +31,15 @@ def run_command_here(prefix: Path = Path(sys.prefix)) -> str:
 def install_command(extra: str, prefix: Path = Path(sys.prefix)) -> str:
     """Return the command that installs `dflash-deploy[extra]` into the environment at `prefix`.
 
-    pipx and uv make environments that the `pip` on the PATH does not know.
+    pipx and uv make environments that the `pip` on the PATH does not know. That of uvx is for one command: it is run
+    again with the extra.
     """
     cpu = extra == "cpu"
     index = f" --extra-index-url {TORCH_INDEX}" if cpu else ""
     wanted = f"'dflash-deploy[{extra}]'"
+    if _made_by_uvx(prefix):
+        again = shlex.join([PROGRAM, *sys.argv[1:]])
+        return f"uvx{' --torch-backend cpu' if cpu else ''} --from '{PROGRAM}[{extra}] @ {SOURCE}' {again}"
     if (prefix / "pipx_metadata.json").is_file():
         return f"pipx runpip dflash-deploy install{index} {wanted}"
     if _made_by_uv(prefix):
@@ -50,7 +54,14 @@ def uninstall_command(prefix: Path = Path(sys.prefix)) -> str:
         return "pipx uninstall dflash-deploy"
     if (prefix / "uv-receipt.toml").is_file():
         return "uv tool uninstall dflash-deploy"
+    if _made_by_uvx(prefix):
+        return "uv cache clean dflash-deploy"
     return f"{prefix}/bin/python -m pip uninstall dflash-deploy"
+
+
+def _made_by_uvx(prefix: Path) -> bool:
+    """Whether uvx made the environment: it is in uv's cache, and on the PATH of what it runs only (uv 0.13)."""
+    return prefix.parent.name == "archive-v0" and _made_by_uv(prefix)
 
 
 def _made_by_uv(prefix: Path) -> bool:

@@ -68,3 +68,6 @@ def test_uvx_runs_the_program_from_an_environment_that_is_on_the_path_only_meanw
     monkeypatch.setattr(sys, "argv", [str(made / "bin" / "dflash-deploy"), "up"])
     assert run_command_here(made).startswith("uvx --from git+https://")
     assert run_command_here(made).endswith("/dflash-deploy dflash-deploy")
+    source = "git+https://github.com/dflash-deploy/dflash-deploy"
+    assert install_command("llamacpp", made) == f"uvx --from 'dflash-deploy[llamacpp] @ {source}' dflash-deploy up"
+    assert install_command("cpu", made).startswith("uvx --torch-backend cpu --from ")
