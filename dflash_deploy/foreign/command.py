@@ -28,7 +28,6 @@ _ARGUMENTS = re.compile(
 )  # names of variables with arguments
 # A value of several words without quotes, as `.env` may have it and a shell does not.
 _BARE = re.compile(r"[^'\"#$()]*\s[^'\"#$()]*$")
-_DOCUMENT = re.compile(r"<<-?[ \t]*['\"]?(\w+)[^\n]*\n")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 _MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 _DEEPEST = 4
@@ -117,17 +116,6 @@ def variables_of(text: str) -> ForeignRecipe | None:
 
 def _is_bare(value: str) -> bool:
     return _BARE.match(value) is not None and not re.search(r"\s\w+=", value) and not _names_engine(value)
-
-
-def written_variables(text: str) -> ForeignRecipe | None:
-    """The variables that a script writes to a file, as cards do with `cat > .env << EOF`; `None` if it writes none."""
-    begin = _DOCUMENT.search(text)
-    end = begin and re.compile(rf"^[ \t]*{begin[1]}[ \t]*$", re.M).search(text, begin.end())
-    if begin is None or not end:
-        return None
-    found = variables_of("\n" * text.count("\n", 0, begin.end()) + text[begin.end() : end.start()])
-    others = (item for command in Script().commands(text) for item in _other_command(command))
-    return found and found.beside(*_grouped(list(others)))
 
 
 def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:

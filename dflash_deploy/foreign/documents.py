@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from dflash_deploy.foreign.command import arguments_of, contained, engines_of_arguments, recipe_of_script
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
-from dflash_deploy.foreign.rules import SPARKRUN, engine_rules
+from dflash_deploy.foreign.rules import container_rules, engine_rules
 from dflash_deploy.foreign.shell import Script
 from dflash_deploy.intake.parse import Invalid, parse_yaml
 from dflash_deploy.serve.engines import ENGINES
@@ -39,7 +39,7 @@ _OPTIONS = {
     "hostIPC": "--ipc",
     "resources": "--gpus",
     "volumeMounts": "--volume",
-    "imagePullPolicy": "--restart",
+    "imagePullPolicy": "--pull",
     **dict.fromkeys(_PROBES, "--healthcheck"),
 }
 _OWN_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "nodeSelector", "tolerations", "runtimeClassName")
@@ -72,8 +72,8 @@ def _of_document(document: Mapping[str, Any], text: str, compose: Compose | None
     models, stack = document.get("models"), document.get("servingEngineSpec")
     if isinstance(document.get("services"), dict):
         yield from _of_compose(document, text, lines, compose)
-    elif "apiVersion" in document or "kind" in document:
-        for around, pod in _pods(document):
+    elif "apiVersion" in document or "kind" in document or "modelArtifacts" in document:
+        for around, pod in _pods(_model_service(document)):
             yield from _of_pod(pod, around, lines)
     elif isinstance(stack, dict) and isinstance(stack.get("modelSpec"), list):
         yield from (_of_values(one, lines) for one in stack["modelSpec"] if isinstance(one, dict))
@@ -104,13 +104,37 @@ def _of_compose(
     """The services with an engine, as Compose reads the file; the others are an item of each."""
     resolved, said = compose(text) if compose else (None, "")
     services = (resolved or document).get("services") or {}
-    read = {name: _of_service(one, "Compose file", lines) for name, one in services.items() if isinstance(one, dict)}
+    read = {
+        str(name): _of_service(one, "Compose file", lines) for name, one in services.items() if isinstance(one, dict)
+    }
     others = [name for name, found in read.items() if not found]
+    if len(others) == len(read):
+        said = "no service of the Compose file names an engine by its image, program or arguments"
+        raise RecipeRefused(f"{said}: {', '.join(others)}", hint="paste the command that its container runs")
     note = [RecipeItem("command", READER, said, 0)] if said else []
     beside = [RecipeItem("container", "--service", ", ".join(others), lines.of(f"{others[0]}:"))] if others else []
     for name, found in read.items():
         if found:
-            yield found.beside(*note, *beside, name=str(name))
+            yield found.beside(*note, *beside, name=name)
+
+
+def _model_service(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values of llm-d's chart, which starts its engine with the model and the parallelism by `modelCommand`."""
+    artifacts = values.get("modelArtifacts")
+    if not isinstance(artifacts, dict):
+        return values
+    program = next(rules.programs[0] for rules in engine_rules().values() if rules.chart)
+    command = [*program, str(artifacts.get("uri", "")).removeprefix("hf://")]
+    found = dict[str, Any]()
+    for part in ("prefill", "decode"):
+        pod = values.get(part)
+        if isinstance(pod, dict) and pod.get("create", True) and isinstance(pod.get("containers"), list):
+            tensor = (pod.get("parallelism") or {}).get("tensor", 1)
+            started = [*command, "--tensor-parallel-size", str(tensor)]
+            served = [one for one in pod["containers"] if isinstance(one, dict)]
+            own = [{"command": started, **one} if "modelCommand" in one else one for one in served]
+            found[part] = {"replicas": pod.get("replicas"), "containers": own}
+    return found
 
 
 def _pods(node: object, around: Sequence[RecipeItem] = ()) -> Iterator[tuple[Sequence[RecipeItem], Mapping[str, Any]]]:
@@ -120,6 +144,9 @@ def _pods(node: object, around: Sequence[RecipeItem] = ()) -> Iterator[tuple[Seq
             around = (*around, RecipeItem("container", "--replicas", str(node["replicas"]), 0))
         if isinstance(node.get("containers"), list):
             yield around, node
+            return
+        if "image" in node and isinstance(node.get("args", node.get("command")), list):
+            yield around, {"containers": [node]}
         for inner in node.values():
             yield from _pods(inner, around)
     elif isinstance(node, list):
@@ -133,9 +160,8 @@ def _of_pod(pod: Mapping[str, Any], around: Sequence[RecipeItem], lines: _Lines)
         for one in pod.get("volumes") or []
         if isinstance(one, dict) and isinstance(one.get("hostPath") or {}, dict)
     }
-    for container in pod["containers"]:
-        if not isinstance(container, dict):
-            continue
+    containers = [one for one in pod["containers"] if isinstance(one, dict)]
+    for container in containers:
         mounts = [one for one in container.get("volumeMounts") or [] if isinstance(one, dict)]
         named = [{**one, "name": places.get(str(one.get("name")), one.get("name"))} for one in mounts]
         whole = {
@@ -144,7 +170,9 @@ def _of_pod(pod: Mapping[str, Any], around: Sequence[RecipeItem], lines: _Lines)
             **{k: pod[k] for k in _OWN_OF_POD if k in pod},
         }
         if found := _of_service(whole, "pod", lines):
-            yield found.beside(*around, name=str(container.get("name", "")))
+            others = ", ".join(str(one.get("name", "")) for one in containers if one is not container)
+            beside = [RecipeItem("container", "--service", others, 0)] if others else []
+            yield found.beside(*around, *beside, name=str(container.get("name", "")))
 
 
 def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> ForeignRecipe | None:
@@ -165,10 +193,7 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
     ]
     if image.text:
         options.append(RecipeItem("container", "--image", image.text, lines.of("image:"), image.unset))
-    variables = [
-        RecipeItem("variable", name, word.text, lines.of(name), word.unset)
-        for name, word in _environment(service.get("env" if kubernetes else "environment"), script)
-    ]
+    variables = _variables(service.get("env" if kubernetes else "environment"), script, lines)
     found = contained(image.text, words, options, script, 0, form)
     if found is None and not image.text and (engines := engines_of_arguments(words, least=1)):
         # an image that is built, or that another file names
@@ -208,6 +233,19 @@ def _environment(written: object, script: Script) -> Iterator[tuple[str, ShellWo
             yield name, script.text(text) if given else ShellWord("", 0, f"${name}")
 
 
+def _variables(written: object, script: Script, lines: _Lines) -> Iterator[RecipeItem]:
+    """Variables of a service as items."""
+    for name, word in _environment(written, script):
+        yield RecipeItem("variable", name, word.text, lines.of(name), word.unset)
+
+
+def _left(values: Mapping[str, Any], used: Container[str], lines: _Lines, before: str = "") -> Iterator[RecipeItem]:
+    """The keys that a reader does not use, as options of the container."""
+    for key, value in values.items():
+        if key not in used:
+            yield RecipeItem("container", f"{before}{key}", _scalar(value), lines.of(f"{key}:"))
+
+
 def _scalar(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
@@ -231,23 +269,12 @@ def _of_values(values: Mapping[str, Any], lines: _Lines) -> ForeignRecipe:
     words = ["--model", str(values.get("modelURL", "")), *_flags({k: v for k, v in config.items() if k != "extraArgs"})]
     items = tuple(arguments_of([ShellWord(word, lines.of(word)) for word in [*words, *extra]], engines))
     image = ":".join(str(values[key]) for key in ("repository", "tag") if key in values)
-    others = {
-        k: v for k, v in values.items() if k not in ("name", "modelURL", "vllmConfig", "repository", "tag", "env")
-    }
-    beside = [
-        RecipeItem(
-            "container", "--replicas" if key == "replicaCount" else f"--{key}", _scalar(value), lines.of(f"{key}:")
-        )
-        for key, value in others.items()
-        if (key, value) != ("replicaCount", 1)
-    ]
+    renamed = {"--replicas" if key == "replicaCount" else f"--{key}": value for key, value in values.items()}
+    used = ("--name", "--modelURL", "--vllmConfig", "--repository", "--tag", "--env")
+    beside = [item for item in _left(renamed, used, lines) if (item.name, item.value) != ("--replicas", "1")]
     beside += [RecipeItem("container", "--image", image, lines.of("tag:"))] if image else []
-    beside += [
-        RecipeItem("variable", name, word.text, lines.of(name), word.unset)
-        for name, word in _environment(values.get("env"), Script())
-    ]
     found = ForeignRecipe("Helm values", engines, image, contained=True, items=items, name=str(values.get("name", "")))
-    return found.beside(*beside)
+    return found.beside(*beside, *_variables(values.get("env"), Script(), lines))
 
 
 def _flags(values: Mapping[str, Any]) -> Iterator[str]:
@@ -268,7 +295,7 @@ def _of_swap(document: Mapping[str, Any], models: Mapping[str, Any], lines: _Lin
         if not isinstance(model, dict) or not isinstance(model.get("cmd"), str):
             continue
         macros = {**(document.get("macros") or {}), **(model.get("macros") or {}), "MODEL_ID": key}
-        text = model["cmd"]
+        text = re.sub(r"\$\{env\.(\w+)\}", r"${\1}", model["cmd"])
         for _ in range(4):
             # macros may name macros
             text = re.sub(r"\$\{([\w-]+)\}", lambda at: _scalar(macros.get(at[1], at[0])), text)  # noqa: B023 - used at once
@@ -278,10 +305,7 @@ def _of_swap(document: Mapping[str, Any], models: Mapping[str, Any], lines: _Lin
         served = next(flag for flag, rule in engine_rules()[read.engines[0]].arguments.items() if rule.role == "served")
         named = [item for item in read.items if item.name not in (served, "-a", "--port")]
         beside = [RecipeItem("argument", served, str(key), lines.of(f"{key}:"))]
-        beside += [
-            RecipeItem("variable", name, word.text, lines.of(name), word.unset)
-            for name, word in _environment(model.get("env"), Script())
-        ]
+        beside += _variables(model.get("env"), Script(), lines)
         others = [name for name in (*document, *model) if name not in ("cmd", "models", "macros", "env")]
         rest = [RecipeItem("container", "llama-swap", ", ".join(map(str, others)), 0)] if others else []
         yield replace(read, items=tuple(named)).beside(*rest, *beside, form="llama-swap", name=str(key))
@@ -308,21 +332,9 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Iterat
     if found is None:
         return
     image = RecipeItem("container", "--image", str(document.get("container", "")), lines.of("container:"))
-    variables = [
-        RecipeItem("variable", name, word.text, lines.of(name), word.unset)
-        for name, word in _environment(document.get("env"), Script())
-    ]
-    used = {"model", "defaults", "env", "container", "command", key}
-    others = (
-        RecipeItem("container", name, _scalar(document[name]), lines.of(f"{name}:"))
-        for name in document
-        if name not in used
-    )
-    unused = (
-        RecipeItem("container", f"defaults.{name}", _scalar(value), lines.of(f"{name}:"))
-        for name, value in (defaults.items() if isinstance(defaults, dict) else ())
-        if f"{{{name}}}" not in written
-    )
+    variables = _variables(document.get("env"), Script(), lines)
+    others = _left(document, {"model", "defaults", "env", "container", "command", key}, lines)
+    unused = _left(values, {"model", *re.findall(r"\{(\w+)\}", written)}, lines, "defaults.")
     repository = str(document.get("model") or "")
     items = tuple(
         replace(item, value=repository, unset="")
@@ -336,14 +348,14 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Iterat
 
 def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:
     """The command that sparkrun makes of a recipe without one: an argument for each of its defaults."""
-    reserved = ENGINES[engine].reserved_flags
+    reserved, names = ENGINES[engine].reserved_flags, container_rules().sparkrun
     words = [
         *engine_rules()[engine].programs[0],
         next(f for f, r in engine_rules()[engine].arguments.items() if r.role == "model"),
         "{model}",
     ]
     for name, value in defaults.items():
-        own = (flag for flag, of in reserved.items() if name in SPARKRUN and of.fields == (SPARKRUN[name],))
+        own = (flag for flag, of in reserved.items() if [one.name for one in of.fields] == [names.get(name)])
         flag = next(own, f"--{name.replace('_', '-')}")
         words += [] if value is False else [flag] if value is True else [flag, f'"{{{name}}}"']
     return " ".join(words)

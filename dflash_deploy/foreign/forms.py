@@ -23,10 +23,9 @@ from dflash_deploy.foreign.command import (
     contained,
     recipe_of_script,
     variables_of,
-    written_variables,
 )
 from dflash_deploy.foreign.documents import Compose, recipes_of_yaml
-from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, SeveralEngines, ShellWord
+from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, RecipeRefused, SeveralEngines, ShellWord
 from dflash_deploy.foreign.rules import container_rules, engine_rules
 from dflash_deploy.foreign.shell import Script
 from dflash_deploy.intake.parse import Invalid, parse_json
@@ -34,11 +33,23 @@ from dflash_deploy.intake.parse import Invalid, parse_json
 MOST_CHARACTERS = 2**20  # characters of a recipe
 _HINT = "paste the command that starts the engine, such as `vllm serve MODEL …`; `--help` has the forms that are read"
 _FENCE = re.compile(r"^[ \t>]*(```+|~~~+)", re.M)
+_MARK = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)")
 _PRE = re.compile(r"<pre\b[^<>]*>", re.I)
 _START = re.compile(
     r"^[ \t]*(?:\S+@\S+[$#] |[$>] |- `?|`)?((?:[A-Z_]+=\S+ )*(?:sudo |exec )?"
-    r"(?:docker|podman|vllm serve|python3? -m (?:vllm|sglang)|sglang serve|(?:\S*/)?llama-server)\b.*)$", re.M
+    r"(?:docker|podman|(?:\S*/)?(?:vllm serve|python3? -m (?:vllm|sglang)|sglang serve|llama-server))\b.*)$", re.M
 )  # fmt: skip
+# An assignment of a batch file or PowerShell script that is not in a block, and what may be before and after a command.
+_SET = re.compile(
+    r'(?i)^(?:@?set[ \t]+("?)(?=\w+=)|\$\{?)(\w+)\}?[ \t]*(\+?)=(?![ \t]*(?:Start-Process|&|@\())[ \t]*(.*?)[ \t]*$'
+)
+_BEFORE = re.compile(
+    r'(?i)^@?(?:start[ \t]+(?:"[^"]*"[ \t]+)?(?:/\w+[ \t]+)*)?(?:cmd(?:\.exe)?[ \t]+/[ck][ \t]+)?(?:call[ \t]+|&[ \t]*|'
+    r"(?:\$\w+[ \t]*=[ \t]*)?Start-Process[ \t]+(?:-FilePath[ \t]+)?)?"
+)
+_AFTER = re.compile(
+    r"(?i)[ \t]+-(NoNewWindow|PassThru|Wait|WindowStyle|WorkingDirectory|Redirect\w+)\b.*|[ \t]-ArgumentList(?=[ \t])"
+)
 _POOLING = re.compile(r"(?i)^--(is-)?embeddings?$|^--rerank(ing)?$|^--(runner|task|convert)$")
 _POOLS = re.compile(r"(?i)^(pooling|embed\w*|score|classify|reward|)$")
 
@@ -79,11 +90,17 @@ def _read(text: str, compose: Compose | None, *, within: bool = False) -> Sequen
     """The engines of a text. A text `within` a page may be unknown to all readers."""
     for form in forms():
         if form.recognised.search(text):
-            found = _READERS[form.reader](text, compose) if form.reader else ()
+            try:
+                found = _READERS[form.reader](text, compose) if form.reader else ()
+            except RecipeRefused as problem:
+                if not form.instead or isinstance(problem, HasLogic):
+                    raise
+                raise RecipeRefused(f"this is {form.name}: {problem.message}", hint=form.instead) from None
             if found:
                 return found
             if form.instead and not within:
-                raise RecipeRefused(f"this is {form.name}, which is not read", hint=form.instead)
+                said = "starts no engine: vLLM, SGLang or llama-server" if form.reader else "is not read"
+                raise RecipeRefused(f"this is {form.name}, which {said}", hint=form.instead)
     if within:
         return ()
     raise RecipeRefused("the recipe starts no engine: vLLM, SGLang or llama-server", hint=_HINT)
@@ -110,19 +127,37 @@ def _pools(recipe: ForeignRecipe) -> bool:
 
 
 def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
-    """A command or script; else the variables of an `.env`, or those that a script writes to one."""
-    found = variables_of(text) or recipe_of_script(text) or written_variables(text) or _in_prose(text)
-    return (found,) if found else _of_blocks(_here_documents(text), compose)
+    """A command or script; else the variables of an `.env`, or what a script writes to a file."""
+    try:
+        found = variables_of(text) or recipe_of_script(text) or _in_prose(text)
+    except HasLogic:
+        raise
+    except RecipeRefused:
+        # a text with an apostrophe may have a line that is a command
+        if not (found := _in_prose(text)):
+            raise
+    if found:
+        return (found,)
+    blocks = _here_documents(text)
+    variables = (variables_of("\n" * line + block) for line, block in blocks)
+    return _of_blocks(blocks, compose) or tuple(islice(filter(None, variables), 1))
 
 
 def _here_documents(text: str) -> list[tuple[int, str]]:
-    """The files that a script writes with `cat > FILE << EOF`, with the lines that they begin at."""
-    found, lines = list[tuple[int, str]](), text.split("\n")
-    for number, line in enumerate(lines):
-        if mark := re.search(r"<<-?[ \t]*['\"]?(\w+)", line):
-            end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == mark[1]), number)
-            found.append((number + 1, "\n".join(lines[number + 1 : end])))
-    return found[:100]
+    """The files that a script writes with `cat > FILE << EOF`, with the lines that they begin at.
+
+    The script's variables are put into those whose mark has no quotes.
+    """
+    found, lines, script = list[tuple[int, str]](), text.split("\n"), Script()
+    begins = [(number, mark) for number, line in enumerate(lines) if (mark := _MARK.search(line))][:100]
+    if begins:
+        list(script.commands(text))
+    for number, mark in begins:
+        end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == mark[2]), number)
+        body = "\n".join(lines[number + 1 : end])
+        filled = body if mark[1] else script.text(re.sub(r"\\([\\`])", r"\1", body).replace("\\$", "$$")).text
+        found.append((number + 1, filled))
+    return found
 
 
 def _in_prose(text: str) -> ForeignRecipe | None:
@@ -149,7 +184,7 @@ def _fences(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
             quoted = re.sub(r"^[ \t]*>[ \t]?", "", inner, flags=re.M) if ">" in line else inner
             blocks.append((began, dedent(quoted)))
             mark = ""
-    return _of_blocks(blocks, compose) or _script(text, compose)
+    return _of_blocks(blocks, compose) or tuple(filter(None, [_in_prose(text)]))
 
 
 def _page(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
@@ -199,10 +234,7 @@ def _unit(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
                 script.variables[name] = (ShellWord(given, line),)
                 variables.append(RecipeItem("variable", name, given, line))
         elif key in ("ExecStart", "Exec"):
-            command, start = (
-                re.sub(r"%h|\$\{?HOME\}?", "~", value.lstrip("-@:+!") if key == "ExecStart" else value),
-                line,
-            )
+            command, start = (value.lstrip("-@:+!") if key == "ExecStart" else value).replace("%h", "~"), line
         elif key == "Image":
             image = value
             options.append(RecipeItem("container", "--image", image, line))
@@ -303,10 +335,38 @@ def _line_of(text: str, words: str) -> int:
     return text.count("\n", 0, max(text.find(words), 0)) + 1
 
 
-def _batch(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
-    """A command for the command prompt of Windows: its variables and paths as a shell has them."""
-    text = re.sub(r"%(\w+)%", r"${\1}", re.sub(r"^[ \t]*(rem|::|@?echo)\b.*$", "", text, flags=re.M | re.I))
-    return _script(text.replace("\\", "/"), compose)
+def _windows(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
+    """Each command of a batch file or PowerShell script, with what is assigned at its top level before it."""
+    text = re.sub(r"%~dp0[\\/]?|\$PSScriptRoot\b", "./", re.sub(r"%(\w+)%|!(\w+)!|\$env:(\w+)", _named, text))
+    text = re.sub(r"\\(?!\")", "/", re.sub(r"(?:[^\n]*\s[`^][ \t]*\n)+[^\n]*", _on_one_line, text))
+    text = text.replace('`"', "")
+    # the elements of arrays, which PowerShell divides by commas
+    text = re.sub(r"@(\((?:[^()]|\([^()]*\))*\))", lambda at: re.sub(",", " ", _on_one_line(at))[1:], text)
+    script, found = Script(), dict[str, ForeignRecipe]()
+    for number, line in enumerate(text.split("\n"), 1):
+        for part in re.split(r";[ \t]*(?=\$)", line):
+            if assigned := _SET.match(part):
+                value = assigned[4].removesuffix(assigned[1] or "")
+                value = value if value[:1] in tuple("\"'(") else f'"{value}"'
+                several = assigned[3] and value[0] != "("
+                list(script.commands(f"{assigned[2]}{assigned[3]}={f'({value})' if several else value}"))
+        command = re.sub(r"(^|[ \t])[@$](\w+)", r'\1"${\2[@]}"', _AFTER.sub("", _BEFORE.sub("", line.strip())))
+        if re.match(r'"*(\$|\S*(llama-server|vllm|sglang|docker))', command) and not _SET.match(line.strip()):
+            command = re.sub(r'^"(".*)"$', r"\1", command)
+            one = recipe_of_script(command, Script(dict(script.variables)), number, level=1)
+            if one is not None:
+                found.setdefault(_model_of(one) or f"line {number}", one)
+    return [replace(one, name=name) for name, one in found.items()]
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    """Lines as one, before as many empty ones."""
+    return re.sub(r"(?<=\s)[`^]?[ \t]*\n[ \t]*|\n[ \t]*", " ", found[0]) + "\n" * found[0].count("\n")
+
+
+def _named(found: re.Match[str]) -> str:
+    name = found[1] or found[2] or found[3]
+    return {"CD": ".", "USERPROFILE": "~"}.get(name.upper(), f"${{{name}}}")
 
 
 def _makefile(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
@@ -320,7 +380,6 @@ def _makefile(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
 
 
 _READERS: dict[str, Reader] = {
-    "batch": _batch,
     "dockerfile": _dockerfile,
     "fences": _fences,
     "makefile": _makefile,
@@ -328,6 +387,7 @@ _READERS: dict[str, Reader] = {
     "presets": _presets,
     "script": _script,
     "unit": _unit,
+    "windows": _windows,
     "yaml": recipes_of_yaml,
 }
 

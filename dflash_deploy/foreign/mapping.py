@@ -91,21 +91,25 @@ def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
 
 
 def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair | str:
-    """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name."""
+    """The pair of a recipe's model, by repository, file or directory, with its drafter; else the model's name.
+
+    Empty if the name begins with a variable that the recipe does not set, and no pair has its last part.
+    """
     model, drafter, file = (named_weights(recipe, engine, role) for role in ("model", "drafter", "file"))
     matching = [pair for pair in catalog.pairs.values() if _names(pair.target, model) or model.lower() == pair.name]
     both = [pair for pair in matching if _names(pair.drafter, drafter)]
     drafters = {name for one in catalog.engines.values() if one.engine == engine for name in one.drafters}
     fitting = [pair for pair in matching if pair.drafter.architecture in drafters]
-    return next(iter(both or fitting or matching), f"{model}/{file}" if model and file else model)
+    other = f"{model}/{file}" if model and file else model
+    return next(iter(both or fitting or matching), "" if model.startswith("$") else other)
 
 
 def with_options(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ForeignRecipe:
-    """The recipe with variables that are options of the engine as such, after its own, and `$HOME` as `~`."""
+    """The recipe with variables that are options of the engine as such, after its own."""
     kinds = (name for name, one in catalog.engines.items() if one.engine in (engine, _like(engine)))
     known = next((catalog.options_of_variables[name] for name in kinds if name in catalog.options_of_variables), {})
     own, more = list[RecipeItem](), list[RecipeItem]()
-    for item in map(_at_home, recipe.items):
+    for item in recipe.items:
         negated = item.name.replace("_ARG_NO_", "_ARG_")
         options = known.get(item.name) or known.get(negated, "") if item.kind == "variable" else ""
         if not options or (item.name not in known and "|" not in options):
@@ -125,20 +129,16 @@ def _like(engine: str) -> str:
     return engine_rules()[engine].like if engine in engine_rules() else ""
 
 
-def _at_home(item: RecipeItem) -> RecipeItem:
-    """`$HOME/x` as `~/x`: a directory of the caller."""
-    return (
-        replace(item, value=f"~{item.value[len(item.unset) :]}", unset="")
-        if (item.unset in ("$HOME", "${HOME}") and item.value.startswith(f"{item.unset}/"))
-        else item
-    )
-
-
 def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:
     """What a recipe names as its `model`, `file` or `drafter`, outside its container; empty if it names none."""
-    named = [item for item in recipe.items if _role(item, engine) == role and not item.unset]
+    named = [item for item in recipe.items if _role(item, engine) == role and _ends_known(item)]
     text = next((item.value for kind in ("argument", "variable") for item in named if item.kind == kind), "")
     return _place(text, recipe.mounts)
+
+
+def _ends_known(item: RecipeItem) -> bool:
+    """Whether the last part of a path is known, as in `$MODELS/NAME.gguf`."""
+    return not item.unset or (item.value.startswith("$") and "$" not in item.value.rpartition("/")[2] != item.value)
 
 
 def _role(item: RecipeItem, engine: str) -> str:
@@ -228,7 +228,8 @@ class Translator:
         whole = f"{item.name}={item.value}"
         if item.kind != "command" and (_SECRET.search(item.name) or redact_by_shape(whole) != whole):
             return self._secret(item)
-        if item.unset and not self._is_mount(item):
+        named = isinstance(self.pair, ModelPair) and _role(item, self.release.engine) == "model" and _ends_known(item)
+        if item.unset and not self._is_mount(item) and not named:
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "not-taken", "", f"its value {why}, and nothing is run or looked up")
         read = {
@@ -312,16 +313,16 @@ class Translator:
             return self._by_rule(item, rule)
         if item.name == "--host":
             return self._host(item)
+        if self.method and item.name.startswith("--spec"):
+            return self._as(item, "not-taken", "", self._instead_of(f"belongs to {self.method}"))
         return self._reserved(item) or self._extra(item)
 
     def _reserved(self, item: RecipeItem) -> Translated | None:
-        """An argument that has a setting, also abbreviated; `None` if it has none."""
-        kind, flag = self.release.kind, item.name.partition(".")[0]
-        longer = (one for one in kind.reserved_flags if kind.abbreviates and len(flag) > 3 and one.startswith(flag))
-        meant = flag if flag in kind.reserved_flags else next(longer, "")
-        if not meant or (flag != meant and flag in self.known):
+        """An argument that has a setting; `None` if it has none."""
+        flag = item.name.partition(".")[0]
+        reserved = self.release.kind.reserved_flags.get(flag)
+        if reserved is None:
             return None
-        reserved = kind.reserved_flags[meant]
         if len(reserved.fields) == 1 and flag == item.name:
             return self._set(item, reserved.fields[0], item.value)
         why = reserved.reason or "the plan sets this option: add what else it should have by hand"

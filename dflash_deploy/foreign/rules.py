@@ -6,13 +6,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dflash_deploy.catalog.read import Entry, read_packaged
-from dflash_deploy.serve.field import Field as FieldOfSettings
-from dflash_deploy.serve.settings import Settings
 
 
 class ForeignRule(Entry):
@@ -79,6 +77,7 @@ class ContainerRules(Entry):
     remote: Annotated[str, Field(description="programs that start the command in their last word")]
     beside_engines: Annotated[str, Field(description="expression for images of other programs with an engine's name")]
     unit: Annotated[dict[str, str], Field(description="keys of units and quadlets, and the options that they are")]
+    sparkrun: Annotated[dict[str, str], Field(description="sparkrun's names of arguments, and their settings")]
     strangers: Annotated[list[StrangersRule], Field(description="what a recipe may not set")]
 
     def refuses(self, name: str, value: str) -> str:
@@ -89,18 +88,6 @@ class ContainerRules(Entry):
     def danger(self, text: str) -> str:
         """Why a command is dangerous; empty if it is not known to be."""
         return next((why for pattern, why in self.commands.items() if re.search(pattern, text)), "")
-
-
-# Names that sparkrun has for arguments of every engine, and the settings that have them.
-SPARKRUN: Mapping[str, FieldOfSettings[Any]] = {
-    "host": Settings.dflash_bind,
-    "port": Settings.dflash_port,
-    "max_model_len": Settings.max_model_len,
-    "max_num_seqs": Settings.max_num_seqs,
-    "max_num_batched_tokens": Settings.max_num_batched_tokens,
-    "gpu_memory_utilization": Settings.gpu_memory_utilization,
-    "tensor_parallel": Settings.tensor_parallel_size,
-}
 
 
 @cache

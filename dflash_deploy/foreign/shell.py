@@ -130,7 +130,7 @@ class Script:
                 self._assign(one, logic)
         elif kind == "declaration_command":
             assigned = [self._assign(one, logic) for one in node.named_children if one.type == "variable_assignment"]
-            if assigned:
+            if assigned and re.match(r"export|(declare|typeset) -\w*x", _text(node)):
                 yield ShellCommand((), exports=tuple(assigned), logic=logic)
         elif kind == "list":
             yield from self._list(node, logic, depth)
@@ -254,7 +254,7 @@ class Script:
             return (ShellWord(written, 0, written),)
         name, how = found["name"], found["how"]
         self._used.append(name)
-        known = self.variables.get(name)
+        known = self.variables.get(name, (ShellWord("~", 0),) if name == "HOME" else None)
         given = known is not None and any(one.text for one in known)
         if how == "+":
             return (self._default(found["word"], level),) if given else ()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +34,8 @@ mount umount nohup setsid srun sbatch systemd-run timeout numactl taskset nice o
 RECORDED = tuple(_NAMES.split())
 
 WHAT_IT_DOES = (
-    "The script runs as you, in an empty directory, for at most {seconds} s. {count} programs such as docker, vllm, "
+    "The script runs as you, in an empty directory, for at most {seconds} s, and once more past its checks if one ends "
+    "it. {count} programs such as docker, vllm, "
     "python, ssh, sudo, curl and rm are replaced by recorders that do nothing. {network} "
     "Not held back: programs that it calls by their whole path, and files that it writes with `>`."
 )
@@ -44,6 +47,22 @@ line = json.dumps({{"words": [os.path.basename(sys.argv[0]), *sys.argv[1:]], "va
 descriptor = os.open({record!r}, os.O_WRONLY | os.O_APPEND)
 os.write(descriptor, line.encode() + b"\\n")
 """
+
+
+# Read by bash before the script. The trace has each command with its values, in quotes as a shell reads it.
+_PAST_CHECKS = """
+unset BASH_ENV
+exec 9>>{trace}
+BASH_XTRACEFD=9
+exit() {{ :; }}
+exec() {{ :; }}
+sleep() {{ :; }}
+PS4=
+set -T
+trap 'set +eu' DEBUG
+set -x
+"""
+_TRACED = re.compile(r"(?!set |\w+\+?=|\[|export |:$|echo |printf )")
 
 
 @dataclass(frozen=True)
@@ -64,15 +83,14 @@ def notice() -> str:
 def dry_run(text: str) -> str:
     """The recipe that a script ends in: the command of an engine that it would have started.
 
-    Raises RecipeRefused if it starts none, and BadInput without a shell.
+    If a check ends it before, such as one for a file that is not here, it runs once more past its checks. Raises
+    RecipeRefused if it starts none, and BadInput without a shell.
     """
     run = recorded(text)
-    for command in run.commands:
-        try:
+    for command in (*run.commands, *recorded(text, past_checks=True).commands):
+        with suppress(RecipeRefused):
             read_recipe(command)
-        except RecipeRefused:
-            continue
-        return command
+            return command
     said = f"; it ended with: {run.said}" if run.said else ""
     raise RecipeRefused(
         f"the script would have started {len(run.commands)} commands, and no engine{said}",
@@ -80,15 +98,18 @@ def dry_run(text: str) -> str:
     )
 
 
-def recorded(text: str) -> DryRun:
-    """Run a script in an empty directory with recorders in front of PATH."""
+def recorded(text: str, *, past_checks: bool = False) -> DryRun:
+    """Run a script in an empty directory with recorders in front of PATH.
+
+    `past_checks` ignores what would end it, and also traces the commands that do not exist here.
+    """
     shell = shutil.which("bash") or shutil.which("sh")
     if shell is None:
         raise BadInput("no shell is installed here", hint="paste the line that starts the engine")
     with tempfile.TemporaryDirectory() as place:
-        record, bin_, work = (Path(place) / name for name in ("record", "bin", "work"))
-        bin_.mkdir()
-        work.mkdir()
+        record, bin_, work, home, trace = (Path(place) / name for name in ("record", "bin", "work", "home", "trace"))
+        for directory in (bin_, work, home):
+            directory.mkdir()
         record.touch()
         for name in RECORDED:
             recorder = bin_ / name
@@ -98,14 +119,28 @@ def recorded(text: str) -> DryRun:
         script.write_text(text, encoding="utf-8")
         environment = {
             "PATH": os.pathsep.join([str(bin_), os.environ.get("PATH", os.defpath)]),
-            "HOME": str(work),
+            "HOME": str(home),
             "USER": os.environ.get("USER", "user"),
             "TERM": "dumb",
         }
+        if past_checks:
+            ahead = Path(place) / "ahead.sh"
+            ahead.write_text(_PAST_CHECKS.format(trace=shlex.quote(str(trace))), encoding="utf-8")
+            environment["BASH_ENV"] = str(ahead)
         words = [*_without_network(), shell, str(script)]
         done = ask(*words, timeout=LONGEST, environment=environment, directory=work)
-        commands = tuple(_commands(record, environment))
+        traced = read_text(trace, limit=8 * MIB).splitlines() if trace.is_file() else []
+        there = {str(work): ".", str(home): "~", f"{bin_}/": ""}
+        found = [*_commands(record, environment), *filter(_TRACED.match, traced)][:MOST_RECORDED]
+        commands = tuple(_outside(one, there) for one in found)
     return DryRun(commands, _last_line(done))
+
+
+def _outside(command: str, there: Mapping[str, str]) -> str:
+    """A command with the places of the dry run as the script would have them."""
+    for place, name in there.items():
+        command = command.replace(place, name)
+    return command
 
 
 def _without_network() -> tuple[str, ...]:

@@ -102,7 +102,8 @@ def composed(source: str) -> Compose:
         except Invalid:
             resolved = None
         if resolved is None:
-            said = " ".join((found.err or found.problem).split())[-200:]
+            lines = [line for line in (found.err or found.problem).splitlines() if "level=warning" not in line]
+            said = " ".join(" ".join(lines).split())[-200:]
             return None, f"read without Docker Compose, which refuses it: {said}"
         return resolved, ""
 

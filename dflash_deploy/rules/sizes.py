@@ -242,9 +242,9 @@ def drafter_slows_down(plan: Plan, facts: HostFacts) -> Finding | None:
 
 
 def context_beyond_target(plan: Plan, facts: HostFacts) -> Finding | None:
-    """A context that is longer than the target's."""
+    """A context that is longer than the target's, without an argument that extends it, as YaRN does."""
     length, longest = plan.settings.max_model_len, plan.pair.shape.context
-    if length is None or length <= longest:
+    if length is None or length <= longest or "rope" in " ".join(plan.settings.extra_args):
         return None
     return Finding(
         id="context-beyond-target",

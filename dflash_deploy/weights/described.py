@@ -55,7 +55,9 @@ class ModelFinder:
             return _in_directory(place.resolve())
         if not place.exists() and (_PATH.match(name) or (name.endswith(".gguf") and name.count("/") < 2)):
             shown = name if re.match(r"[A-Za-z]:", name) else place.absolute()
-            raise WeightsMissing(f"{shown} does not exist", hint="name a directory, a GGUF file or OWNER/REPO")
+            raise WeightsMissing(
+                f"{shown} does not exist", hint="name a directory or GGUF file of this machine, or --model OWNER/NAME"
+            )
         if place.is_file():
             return _gguf(place)
         return self._on_hub(name)

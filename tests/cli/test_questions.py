@@ -153,3 +153,35 @@ def test_up_leaves_a_deployment_that_has_lost_its_settings_alone(tmp_path: Path)
 def test_a_pipe_is_asked_nothing(tmp_path: Path) -> None:
     ran = dflash("init", at=tmp_path).succeeded()
     assert "Hardware profile [" not in ran.out + ran.err
+
+
+TWO = """services:
+  a: {image: vllm/vllm-openai, command: Qwen/Qwen3.5-27B-FP8}
+  b: {image: vllm/vllm-openai, command: Qwen/Qwen3-8B}
+"""
+
+
+def test_the_engine_of_a_recipe_with_several_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "compose.yml").write_text(TWO)
+    child = spawned("--profile", "h100", "--from", "../compose.yml", at=tmp_path / "d")
+    child.expect("The recipe starts 2 engines: a, b")
+    child.expect(r"Engine \[a\]: ")
+    child.sendline("c")
+    child.expect(r"`c` is not a valid engine \(a, b\)")
+    child.sendline("b")
+    assert ended(child) == ExitCode.DONE
+    assert Deployment(tmp_path / "d").values["DFLASH_PAIR"] == "qwen3-8b-bf16"
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", ExitCode.DONE), ("n", ExitCode.INTERRUPTED)])
+def test_a_script_is_run_dry_only_after_a_question(tmp_path: Path, answer: str, code: ExitCode) -> None:
+    mark = tmp_path / "ran"
+    array = 'args=()\nfor n in 4096; do args+=(--max-model-len "$n"); done\n'
+    script = f'echo x > {mark}\n{array}vllm serve Qwen/Qwen3.5-27B-FP8 "${{args[@]}}"\n'
+    (tmp_path / "launch.sh").write_text(script)
+    child = spawned("--profile", "h100", "--from", "../launch.sh", "--dry-run-script", at=tmp_path / "d")
+    child.expect(r"Run it\? \[y/N\]: ")
+    assert not mark.exists()
+    child.sendline(answer)
+    assert ended(child) == code
+    assert mark.exists() == (tmp_path / "d" / ".env").exists() == (answer == "y")

@@ -77,8 +77,14 @@ SCRIPTS = {
     "a function": 'serve() { exec vllm serve o/M --max-num-seqs "$1"; }\nserve 4\n',
     "others before it": "git clone https://x/y\npip install vllm\nN=$((2 + 2))\nvllm serve o/M --max-num-seqs $N\n",
     "docker": "for n in 4; do sudo docker run vllm/vllm-openai:v1 --model o/M --max-num-seqs $n; done\n",
+    "an array filled by hand":
+        "args=(o/M)\nargs+=(--max-num-seqs 4)\nfor n in 1; do args+=(--seed $n); done\nvllm serve ${args[@]}\n",
+    "a file that is not here":
+        "set -eu\n[ -f /no/model ] || { echo no; exit 1; }\nsource .venv/activate\nvllm serve o/M --max-num-seqs 4\n",
+    "a program that is not here":
+        'server=$PWD/vllm\ntest -x "$server" || exit 1\nexec "$server" serve o/M --max-num-seqs "${N:-4}"\n',
     "a variable": "N=4\nexport VLLM_LOGGING_LEVEL=INFO\ncase $N in 4) vllm serve o/M --max-num-seqs $N;; esac\n",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

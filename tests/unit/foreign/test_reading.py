@@ -92,7 +92,7 @@ def test_commands_and_substitutions_stay_as_they_are(tmp_path: Path) -> None:
     assert found["docker"].value == "docker rm -f $(docker ps -aq)"
     assert found["--seed"].unset == f"$(touch {mark})"
     assert found["--dtype"].unset == f"$(touch {mark})"
-    assert (found["--port"].unset, found["--name"].value) == ("$PORT", "$HOME")
+    assert (found["--port"].unset, found["--name"].value) == ("$PORT", "~")
 
 
 def test_a_variable_of_this_process_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
