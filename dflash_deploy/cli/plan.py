@@ -114,6 +114,9 @@ def _why(ranked: Iterable[Ranked], made: Plan) -> Iterator[str]:
         figures += f"concurrency {one.concurrency}"
         behind = f"; {one.unsafe or AHEAD[one.decided_by]}" if one.decided_by else ""
         yield f"{'why' if number == 1 else '':9}{number}. {'' if chosen else '--model '}{one.pair}: {figures}{behind}"
+    for made_so in made.decisions:
+        if made_so.name == Settings.data_parallel_size.name and made_so.origin != ".env":
+            yield f"{'':9}{made_so.name}={made_so.value}: {made_so.reason}"
 
 
 def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:

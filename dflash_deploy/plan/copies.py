@@ -45,7 +45,7 @@ def copies_of(
     memory: int,
     goal: Goal | None,
 ) -> Copies | None:
-    """The copies that `.env` asks for, or that the goal `throughput` is served best with; `None`: one engine.
+    """The copies that `.env` asks for, or that have more tokens/s with the goal `throughput`; `None`: one engine.
 
     `memory` is that of one GPU, in bytes. vLLM divides the experts of a mixture over all copies, which then wait for
     each other: such a model gets copies only if `.env` asks for them.
@@ -58,14 +58,16 @@ def copies_of(
         wanted = size or machine_settings(profile, engine).tensor_parallel_size or 1
         each = wanted if asked * wanted <= available else max(1, available // asked)
         gpus = each if profile.match.gpus else 0
-        return Copies(asked, gpus, ".env", _reason(profile, pair, engine, asked, gpus, choice))
+        return Copies(asked, gpus, ".env", Ways(profile, pair, engine, asked, gpus, choice).reason)
     if asked is not None or goal != "throughput" or profile.match.gpus < 2 or pair.shape.experts is not None:
         return None
     length = min(choice.max_model_len or SHORT_CONTEXT, pair.shape.context)
     gpus = size or _fewest_gpus(profile, pair, engine, available, memory, length)
-    count = available // gpus
-    origin = f"--goal {goal}"
-    return Copies(count, gpus, origin, _reason(profile, pair, engine, count, gpus, choice)) if count > 1 else None
+    count, origin = available // gpus, f"--goal {goal}"
+    if count < 2:
+        return None
+    ways = Ways(profile, pair, engine, count, gpus, choice)
+    return Copies(count, gpus, origin, ways.reason) if ways.faster else Copies(1, available, origin, ways.against)
 
 
 def gpus_of_one(profile: Profile, choice: Choice) -> int | None:
@@ -80,7 +82,7 @@ def gpus_of_one(profile: Profile, choice: Choice) -> int | None:
 def decisions_of(copies: Copies, profile: Profile, facts: HostFacts) -> Iterator[Decision]:
     """The settings that divide a machine into copies."""
     yield decided(Settings.data_parallel_size, copies.count, copies.origin, copies.reason)
-    if not copies.gpus:
+    if not copies.gpus or copies.count == 1:
         return
     reason = f"the GPUs of each of {copies.count} copies"
     yield decided(Settings.tensor_parallel_size, copies.gpus, Settings.data_parallel_size.name, reason)
@@ -111,25 +113,72 @@ def _fewest_gpus(
     return available
 
 
-def _reason(profile: Profile, pair: ModelPair, engine: EngineRelease, count: int, gpus: int, choice: Choice) -> str:
-    """Why copies, with the expected figures of both ways."""
-    sizes = f"{Settings.max_num_seqs} is that of each"
-    if not gpus:
-        return f"{count} copies of the engine share the cores and the memory of this machine; {sizes}"
-    chosen = machine_settings(profile, engine)
-    sequences = choice.concurrency or chosen.max_num_seqs or USUAL_SEQUENCES
-    most = pair.drafter.most_draft_tokens
-    drafts = min(chosen.dflash_num_spec_tokens or most, most) if choice.drafter else 0
+@dataclass(frozen=True)
+class Ways:
+    """`count` copies on `gpus` GPUs each, and one engine that is split over all of them: what both are expected to do."""
 
-    def figure(concurrency: int, gpus_of_one: int, copies: int = 1) -> str:
-        speed = predict(profile, pair, concurrency=concurrency, draft_tokens=drafts, gpus=gpus_of_one, engine=engine)
-        return f"{speed.of_copies(copies).expected('dflash'):.0f}" if speed else "?"
+    profile: Profile
+    pair: ModelPair
+    engine: EngineRelease
+    count: int
+    gpus: int
+    choice: Choice
 
-    on, whole = "one GPU" if gpus == 1 else f"{gpus} GPUs", count * gpus
-    both = f"{figure(sequences, gpus, count)} tokens/s for {sequences * count} requests, {figure(1, gpus)} for one"
-    split = f"{figure(sequences * count, whole)}, less the time in which they wait, and {figure(1, whole)}"
-    return (
-        f"each of {count} copies has the whole model on {on} and does not wait for the others: more tokens/s for many "
-        f"requests; {sizes}. Expected: {both}; split over {whole} GPUs: {split}. For single requests set "
-        f"{Settings.data_parallel_size}=1 and {Settings.tensor_parallel_size}={whole}"
-    )
+    @property
+    def reason(self) -> str:
+        """Why copies, with the expected figures of both ways."""
+        sizes = f"{Settings.max_num_seqs} is that of each"
+        if not self.gpus:
+            return f"{self.count} copies of the engine share the cores and the memory of this machine; {sizes}"
+        return (
+            f"each of {self.count} copies has the whole model on {self._one} and does not wait for the others: more "
+            f"tokens/s for many requests; {sizes}. Expected: {self._copied:.0f} tokens/s for {self._requests} requests, "
+            f"{self._figure(1, self.gpus):.0f} for one; split over {self._whole} GPUs: {self._split:.0f}, less the time "
+            f"in which they wait, and {self._figure(1, self._whole):.0f}. For single requests set "
+            f"{Settings.data_parallel_size}=1 and {Settings.tensor_parallel_size}={self._whole}"
+        )
+
+    @property
+    def against(self) -> str:
+        """Why no copies, with the expected figures of both ways."""
+        return (
+            f"split over {self._whole} GPUs: {self._split:.0f} tokens/s are expected at concurrency {self._requests}, "
+            f"and {self._copied:.0f} with {self.count} copies on {self._one} each"
+        )
+
+    @property
+    def faster(self) -> bool:
+        """Whether the speed model expects more tokens/s of the copies."""
+        return self._copied >= self._split
+
+    @property
+    def _one(self) -> str:
+        return "one GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
+
+    @property
+    def _whole(self) -> int:
+        return self.count * self.gpus
+
+    @property
+    def _requests(self) -> int:
+        """Those of `--concurrency`, else as many as all copies serve."""
+        chosen = machine_settings(self.profile, self.engine)
+        return self.choice.concurrency or (chosen.max_num_seqs or USUAL_SEQUENCES) * self.count
+
+    @property
+    def _copied(self) -> float:
+        used = min(self.count, self._requests)
+        return self._figure(-(-self._requests // used), self.gpus, used)
+
+    @property
+    def _split(self) -> float:
+        return self._figure(self._requests, self._whole)
+
+    def _figure(self, concurrency: int, gpus: int, copies: int = 1) -> float:
+        """Tokens/s of `copies`, each with this concurrency; 0 if the model has no figure."""
+        chosen, most = machine_settings(self.profile, self.engine), self.pair.drafter.most_draft_tokens
+        drafts = min(chosen.dflash_num_spec_tokens or most, most) if self.choice.drafter else 0
+        speed = predict(
+            self.profile, self.pair, concurrency=concurrency, draft_tokens=drafts, gpus=gpus, engine=self.engine
+        )
+        return speed.of_copies(copies).expected("dflash") if speed else 0.0

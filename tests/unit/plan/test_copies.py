@@ -1,5 +1,6 @@
 """Data parallelism: how many copies of the engine share a machine, and why."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,15 @@ def test_for_throughput_each_gpu_gets_a_copy_of_a_model_that_fits_it() -> None:
     # a plan that is made again from .env is the same
     again = planned(Choice(edited=plan.values, runtime="compose"), EIGHT_H100)
     assert again.settings == plan.settings
+
+
+@pytest.mark.parametrize(("concurrency", "expected"), [(1, (1, 8)), (2, (1, 8)), (128, (8, 1))])
+def test_what_has_more_tokens_at_the_concurrency_is_chosen(concurrency: int, expected: tuple[int, int]) -> None:
+    plan = planned(Choice(model=DENSE, goal="throughput", concurrency=concurrency, runtime="compose"), EIGHT_H100)
+    assert sizes(plan) == expected
+    # both figures are in the reason, the larger one first
+    figures = [int(word) for word in re.findall(r"(?:: |and )(\d+)(?: tokens/s| with|, less)", reason(plan))]
+    assert figures[0] >= figures[1]
 
 
 def test_a_model_that_needs_two_gpus_gets_copies_on_two() -> None:
