@@ -11,7 +11,7 @@ from dflash_deploy.cli.command import command, terminal
 from dflash_deploy.cli.options import Patience, is_asked_on_terminal, size_of
 from dflash_deploy.cli.shared import HERE, place_of_new
 from dflash_deploy.cli.shown import Report, visible
-from dflash_deploy.errors import EngineNotReady
+from dflash_deploy.errors import DeployError, EngineNotReady
 from dflash_deploy.serve.settings import Settings
 from dflash_deploy.startup import PATIENCE
 
@@ -61,6 +61,8 @@ def up(
         return Report(Unready(problem.failure or None, problem.fix, evidence, problem.fixed), failure=problem)
     if isinstance(started, Worker):
         return Report(started, _worker(started))
+    if started.can_pin and is_asked_on_terminal() and not (yes or as_json or json_stream):
+        offer_digest(started)
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
     return Report(started, _started(started), findings, started.failure)
 
@@ -112,6 +114,21 @@ def _expected(plan: Plan) -> str:
         drafted = [f"{one.tokens_per_s:.0f} ({one.text})" for one in speed.of("dflash") if one.text in ("chat", "code")]
         return f"{plain}, {' to '.join(drafted)} with them" if drafted else plain
     return "not predicted: measure it with `dflash-deploy bench --baseline`"
+
+
+def offer_digest(started: Started) -> None:
+    """Offer to keep the base image that works, whatever its tag names later."""
+    from dflash_deploy.cli.report import note
+    from dflash_deploy.operations.image import digest
+
+    tag = started.plan.settings.dflash_base_image
+    try:
+        if typer.confirm(f"ready. Write the digest of {tag} to .env, in case the tag moves?", default=True, err=True):
+            note(f"pinned    {digest(started.deployment.directory, pin=True).reference}")
+    except typer.Abort:
+        note("not pinned: `dflash-deploy image digest --pin` does it later")
+    except DeployError as problem:
+        note(f"not pinned: {problem.message}; {problem.hint}")
 
 
 def _worker(started: Worker) -> tuple[str, ...]:

@@ -21,14 +21,17 @@ from dflash_deploy.errors import (
     EngineNotReady,
     Fixed,
     NotPossible,
+    PreflightRefused,
     SmokeTestFailed,
     WeightsMissing,
 )
+from dflash_deploy.host.ask import find_container_engine, has_image
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.planning import make_plan, plan_of
+from dflash_deploy.runtime.registry import another_tag, ask_tag
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, whole_url
@@ -44,6 +47,7 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
     `ask`: the engine makes its configuration from config.json first. Raises PreflightRefused and DownloadFailed.
     """
     plan = plan_of(deployment)
+    try_base_image(plan, reporter)
     try:
         # `joining`: whether this machine answers requests is checked when it is started
         preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
@@ -57,6 +61,23 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
         fetch_missing(deployment, wanted, reporter=reporter)
         return plan_of(deployment)
     return plan
+
+
+def try_base_image(plan: Plan, reporter: Reporter) -> None:
+    """Ask the registry for the tag of a base image that has to be pulled. Raises PreflightRefused if it is not there.
+
+    A registry that does not say, as without a network, is noted: the pull itself may have another way to it.
+    """
+    base = plan.settings.dflash_base_image
+    if plan.runtime != "compose" or not base or find_container_engine() is None:
+        return
+    if has_image(plan.settings.dflash_image) or has_image(base):
+        return
+    answer = ask_tag(base)
+    if answer.exists is None:
+        reporter.note(f"{answer.registry} did not say whether it has {base} ({answer.problem})")
+    elif not answer.exists:
+        raise PreflightRefused(f"{answer.registry} does not have {base}", hint=another_tag(base, answer))
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,13 @@ class Started(Documented):
     """What `up --fix` changed; null if it changed nothing."""
     restored: Sequence[str] | None = None
     """Names of the settings that `rollback` restored in `.env`; missing after `up` and `restart`."""
+    first: Hidden[bool] = False
+
+    @property
+    def can_pin(self) -> bool:
+        """Whether this was the first good start, and a tag names the base image, which it may not do for ever."""
+        tagged = self.runtime == "compose" and "@" not in self.plan.settings.dflash_base_image
+        return self.first and self.failure is None and tagged
 
     @property
     def failure(self) -> SmokeTestFailed | None:
@@ -225,7 +253,7 @@ def start(
         stack.enter_context(engine_work(deployment, "up"))
         forget_upgrade(deployment)
         plan = with_weights(deployment, reporter, ask=ask_engine)
-        changed = changes(deployment)
+        changed, first = changes(deployment), last_good(deployment) is None
         for change in changed:
             reporter.note(f"changed since the last good start: {change}")
         answers = plan.settings.answers_requests
@@ -233,7 +261,7 @@ def start(
             if not answers:
                 started = how.as_worker(deployment, plan)
                 return Worker(plan.settings.node_rank, plan.settings.master_addr, "running", plan.runtime, started)
-            return _recorded(how.start_and_check(deployment, plan), "up", changed)
+            return replace(_recorded(how.start_and_check(deployment, plan), "up", changed), first=first)
         except EngineNotReady as problem:
             # a setting that changes on one of several machines must change on all
             safe = _safe_changes(deployment, plan, problem) if answers else {}

@@ -115,7 +115,7 @@ def _fewest_gpus(
 
 @dataclass(frozen=True)
 class Ways:
-    """`count` copies on `gpus` GPUs each, and one engine that is split over all of them: what both are expected to do."""
+    """`count` copies on `gpus` GPUs each, and one engine split over all of them, with the expected figures of both."""
 
     profile: Profile
     pair: ModelPair
@@ -132,9 +132,9 @@ class Ways:
             return f"{self.count} copies of the engine share the cores and the memory of this machine; {sizes}"
         return (
             f"each of {self.count} copies has the whole model on {self._one} and does not wait for the others: more "
-            f"tokens/s for many requests; {sizes}. Expected: {self._copied:.0f} tokens/s for {self._requests} requests, "
-            f"{self._figure(1, self.gpus):.0f} for one; split over {self._whole} GPUs: {self._split:.0f}, less the time "
-            f"in which they wait, and {self._figure(1, self._whole):.0f}. For single requests set "
+            f"tokens/s for many requests; {sizes}. Expected: {self._copied:.0f} tokens/s for {self._requests} "
+            f"requests, {self._figure(1, self.gpus):.0f} for one; split over {self._whole} GPUs: {self._split:.0f}, "
+            f"less the time in which they wait, and {self._figure(1, self._whole):.0f}. For single requests set "
             f"{Settings.data_parallel_size}=1 and {Settings.tensor_parallel_size}={self._whole}"
         )
 

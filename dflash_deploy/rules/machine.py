@@ -162,7 +162,7 @@ def base_image_unseen(plan: Plan, facts: HostFacts) -> Finding | None:
         severity="note",
         message=f"the tag of base image {tag} follows its project's naming scheme; this project has not pulled it",
         why="tags are renamed and removed",
-        fix=f"if it cannot be pulled, set another tag in {Settings.dflash_base_image}",
+        fix=f"`dflash-deploy doctor` asks its registry; {Settings.dflash_base_image} takes another tag",
     )
 
 

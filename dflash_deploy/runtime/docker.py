@@ -284,7 +284,9 @@ def examine(facts: ImageFacts, base: str, secrets: Iterable[Secret]) -> Iterator
     yield ImageCheck("entry point", entry == ENTRY_POINT, " ".join(entry) or "none")
     yield ImageCheck("health check", bool(facts.config.get("Healthcheck")), "asks the engine itself")
     built_on = (facts.config.get("Labels") or {}).get(BASE_LABEL, "")
-    yield ImageCheck("base image", built_on == base, built_on or "not stated")
+    # a tag that was pinned since names the same image
+    same = built_on in {base, base.partition("@")[0]}
+    yield ImageCheck("base image", same, built_on or "not stated")
     text = "\n".join([*map(str, facts.config.get("Env") or ()), *facts.history, str(facts.config.get("Labels"))])
     leaks = sum(1 for secret in secrets if secret.reveal() and secret.reveal() in text)
     yield ImageCheck("secrets", leaks == 0, f"{leaks} in variables, labels or history" if leaks else "none")
