@@ -138,7 +138,10 @@ def _run_dry(text: str, *, agreed: bool) -> str:
         if not is_asked_on_terminal():
             raise BadInput("a script of others is run only after a question", hint="agree in advance: add --yes")
         typer.confirm("Run it?", abort=True, err=True)
-    return dry_run(text)
+    command, said = dry_run(text)
+    if said:
+        _say(said)
+    return command
 
 
 def _copies(plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,22 +80,31 @@ def notice() -> str:
     return WHAT_IT_DOES.format(seconds=LONGEST, count=len(RECORDED), network=network)
 
 
-def dry_run(text: str) -> str:
-    """The recipe that a script ends in: the command of an engine that it would have started.
+def dry_run(text: str) -> tuple[str, str]:
+    """The recipe that a script ends in, the command of an engine that it would have started, and what is to be said.
 
     If a check ends it before, such as one for a file that is not here, it runs once more past its checks. Raises
     RecipeRefused if it starts none, and BadInput without a shell.
     """
     run = recorded(text)
-    for command in (*run.commands, *recorded(text, past_checks=True).commands):
-        with suppress(RecipeRefused):
-            read_recipe(command)
-            return command
+    if found := _first(run.commands):
+        return found, ""
+    if found := _first(recorded(text, past_checks=True).commands):
+        return found, f"A check would end the script here, and this is what comes after it. It said: {run.said}"
     said = f"; it ended with: {run.said}" if run.said else ""
     raise RecipeRefused(
         f"the script would have started {len(run.commands)} commands, and no engine{said}",
         hint="paste the line that starts the engine",
     )
+
+
+def _first(commands: Sequence[str]) -> str:
+    """The first command that starts an engine; empty if none does."""
+    for command in commands:
+        with suppress(RecipeRefused):
+            read_recipe(command)
+            return command
+    return ""
 
 
 def recorded(text: str, *, past_checks: bool = False) -> DryRun:

@@ -185,6 +185,12 @@ def plan_from(
     off = settings.get(drafting) == "off" and settings.pop(drafting)
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=asked.drafter and not off)
     plan, failure = (None, missing or _without_model()) if missing or not asked.model else _planned(asked, facts)
+    backend = Settings.attention_backend.name
+    if plan and backend not in asked.edited and {"fp8-kv-refused", "kv-dtype-refused"} & {f.id for f in plan.errors}:
+        asked = replace(asked, edited={**asked.edited, backend: ""})
+        plan, failure = _planned(asked, facts)
+        why = "the recipe leaves it to the engine, and the profile's does not read this type of KV cache"
+        rows = (*rows, Translated("argument", "--attention-backend", "", 0, "taken", f"{backend}=", why))
     counts: dict[str, int] = {
         fate: sum(row.fate == fate for row in rows) for fate in dict.fromkeys(row.fate for row in rows)
     }

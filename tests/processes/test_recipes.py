@@ -89,7 +89,9 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_is_read_by_what_it_would_start(name: str) -> None:
-    found = {item.name: item.value for item in read_recipe(dry_run(SCRIPTS[name])).items}
+    command, said = dry_run(SCRIPTS[name])
+    found = {item.name: item.value for item in read_recipe(command).items}
+    assert ("A check would end the script" in said) == name.endswith("not here")
     assert (found["--model"], found["--max-num-seqs"]) == ("o/M", "4")
     assert ("VLLM_LOGGING_LEVEL" in found) == (name == "a variable")
 
