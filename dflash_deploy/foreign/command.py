@@ -12,20 +12,17 @@ from pathlib import PurePosixPath
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import EngineRules, container_rules, engine_rules
-from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand, tidied
+from dflash_deploy.foreign.shell import ASSIGNMENT, Script, ShellCommand, one_word, tidied
 from dflash_deploy.intake.parse import Invalid, parse_json
 from dflash_deploy.serve.engines import DEFAULT, ENGINES
 
 FLAG = re.compile(r"-{1,2}[A-Za-z]")
 _PAIRS = re.compile(r"[a-z_]+=\d+(,[a-z_]+=\d+)*")  # JSON as vLLM took it before 0.9: image=4,video=0
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "apptainer", "singularity"})
-_SHORT = {"-p": "--publish", "-v": "--volume", "-e": "--env", "-d": "--detach", "-w": "--workdir", "-u": "--user",
-          "-m": "--memory", "-h": "--hostname", "-l": "--label", "-i": "--interactive", "-t": "--tty"}  # fmt: skip
 _OWN_RUN = frozenset({"run", "exec", "create"})
 _IMAGE = re.compile(r"(?:[\w.-]+/)+[\w.-]+:[\w.-]+")
-_ARGUMENTS = re.compile(
-    r"(?i)(^|_)(args?|arguments|extra|opts|options|flags|params)(_|$)"
-)  # names of variables with arguments
+# Names of variables with arguments
+_ARGUMENTS = re.compile(r"(?i)(^|_)(args?|arguments|extra|opts|options|flags|params)(_|$)")
 # A value of several words without quotes, as `.env` may have it and a shell does not.
 _BARE = re.compile(r"[^'\"#$()]*\s[^'\"#$()]*$")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
@@ -48,7 +45,7 @@ def recipe_of_script(text: str, script: Script | None = None, line: int = 1, lev
     beside: list[RecipeItem] = []
     for command in script.commands(tidied(text) if level == 0 else text, line):
         exports += [_variable(name, word) for name, word in command.exports]
-        read = _engine_command(command, script, level) if command.words else None
+        read = _engine_command(command, script, level)
         if read and (found is None or not found.items):
             if command.logic:
                 raise HasLogic(
@@ -89,10 +86,8 @@ def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
 
 def variables_of(text: str) -> ForeignRecipe | None:
     """A file with only variables, as `.env` is; `None` if it has anything else."""
-    lines = [
-        (number, line.strip().removeprefix("export ").lstrip()) for number, line in enumerate(text.splitlines(), 1)
-    ]
-    lines = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    stripped = (line.strip().removeprefix("export ").lstrip() for line in text.splitlines())
+    lines = [(number, line) for number, line in enumerate(stripped, 1) if line and not line.startswith("#")]
     if not lines or not ASSIGNMENT.match(lines[0][1]):
         return None
     bare = all(ASSIGNMENT.match(line) for _, line in lines)
@@ -104,14 +99,8 @@ def variables_of(text: str) -> ForeignRecipe | None:
     commands = list(script.commands(text))
     if script.broken or script.undecided or any(command.words for command in commands):
         return None
-    items = [
-        RecipeItem(
-            "variable", name, " ".join(w.text for w in of), of[0].line, next((w.unset for w in of if w.unset), "")
-        )
-        for name, of in script.variables.items()
-        if of
-    ]
-    return ForeignRecipe("variables", items=tuple(items)) if items else None
+    items = tuple(_variable(name, one_word(of, of[0].line, " ")) for name, of in script.variables.items() if of)
+    return ForeignRecipe("variables", items=items) if items else None
 
 
 def _is_bare(value: str) -> bool:
@@ -130,7 +119,7 @@ def _variable(name: str, word: ShellWord) -> RecipeItem:
 
 
 def _engine_command(command: ShellCommand, script: Script, level: int) -> ForeignRecipe | None:
-    found = recipe_of_words(command.words, script, level)
+    found = recipe_of_words(command.words, script, level) if command.words else None
     added = [RecipeItem("command", ADDED, words, command.words[0].line) for words in command.missing]
     return found.beside(*added, *(_variable(name, word) for name, word in command.variables)) if found else None
 
@@ -191,7 +180,7 @@ def _begins(words: Sequence[ShellWord]) -> bool:
     texts = [word.text for word in words]
     first = PurePosixPath(texts[0]).name
     return (
-        bool(started_by(words)[0]) or (first in _CONTAINERS and len(texts) > 1) or (len(texts) > 2 and _is_shell(texts))
+        bool(started_by(words)[0]) or (len(texts) > 1 and first in _CONTAINERS) or (len(texts) > 2 and _is_shell(texts))
     )
 
 
@@ -326,7 +315,7 @@ def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Se
             name, given, value = name[:2], "=", words[0].text[2:]
         if not given and name not in switches and len(words) > 1:
             value, unset, taken = words[1].text, words[1].unset, 2
-        options.append(RecipeItem("container", _SHORT.get(name, name), value, words[0].line, unset))
+        options.append(RecipeItem("container", container_rules().short.get(name, name), value, words[0].line, unset))
         words = words[taken:]
     return options, words
 
@@ -339,7 +328,7 @@ def _is_options(words: Sequence[ShellWord]) -> bool:
     return (
         follows.open
         or _IMAGE.fullmatch(follows.text) is not None
-        or follows.text in {*_SHORT, *container_rules().options}
+        or follows.text in {*container_rules().short, *container_rules().options}
     )
 
 

@@ -22,26 +22,6 @@ READER = "reader"  # name of the item that says how a file was read
 _YAML = re.compile(r"^[\w.-]+\s*:", re.M)
 # The key without which a text is not one of these forms; a wrong indentation in it is worth an error.
 _OURS = re.compile(r"^(services|apiVersion|recipe_version|servingEngineSpec)\s*:", re.M)
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-# Keys of Compose files and pods that are options of `docker run`; all others have their name, with dashes.
-_OPTIONS = {
-    "container_name": "--name",
-    "network_mode": "--network",
-    "ports": "--publish",
-    "volumes": "--volume",
-    "mem_limit": "--memory",
-    "working_dir": "--workdir",
-    "devices": "--device",
-    "labels": "--label",
-    "ulimits": "--ulimit",
-    "hostNetwork": "--network",
-    "hostPID": "--pid",
-    "hostIPC": "--ipc",
-    "resources": "--gpus",
-    "volumeMounts": "--volume",
-    "imagePullPolicy": "--pull",
-    **dict.fromkeys(_PROBES, "--healthcheck"),
-}
 _OWN_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "nodeSelector", "tolerations", "runtimeClassName")
 
 
@@ -204,7 +184,7 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
 
 def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator[tuple[str, ShellWord]]:
     """A key as options of `docker run`: one for each entry of a list."""
-    name = _OPTIONS.get(key, f"--{key.replace('_', '-')}")
+    name = container_rules().keys.get(key, f"--{key.replace('_', '-')}")
     if key in ("hostNetwork", "hostPID", "hostIPC"):
         value = "host" if value is True else value
     for entry in value if isinstance(value, list) else [value]:

@@ -238,8 +238,8 @@ def _unit(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
         elif key == "Image":
             image = value
             options.append(RecipeItem("container", "--image", image, line))
-        elif key in container_rules().unit:
-            options.append(RecipeItem("container", container_rules().unit[key], value, line))
+        elif key[:1].isupper() and key in container_rules().keys:
+            options.append(RecipeItem("container", container_rules().keys[key], value, line))
     if image:
         words = [word for one in script.commands(command, start) for word in one.words]
         found = contained(image, words, options, script, 0, "quadlet")
@@ -300,24 +300,16 @@ def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     shared = dict(parser["*"]) if "*" in parser else {}
     found = []
     for name in (one for one in parser.sections() if one != "*"):
-        keys = {
-            key: value for key, value in {**shared, **parser[name]}.items() if key not in ("version", "load-on-startup")
-        }
-        variables = [
-            RecipeItem("variable", key, keys.pop(key) or "", 0) for key in list(keys) if key.startswith("LLAMA_")
-        ]
+        keys = {**shared, **parser[name]}
+        for key in ("version", "load-on-startup"):
+            keys.pop(key, None)
+        own = [key for key in keys if key.startswith("LLAMA_")]
+        variables = [RecipeItem("variable", key, keys.pop(key) or "", 0) for key in own]
         words = [ShellWord(word, _line_of(text, key)) for key, value in keys.items() for word in _preset(key, value)]
-        named = (
-            [] if {"alias", "a"} & set(keys) else [RecipeItem("argument", "--alias", name, _line_of(text, f"[{name}]"))]
-        )
-        items = (*named, *variables, *arguments_of(words, engines))
+        alias = RecipeItem("argument", "--alias", name, _line_of(text, f"[{name}]"))
+        items = (*([] if {"alias", "a"} & set(keys) else [alias]), *variables, *arguments_of(words, engines))
         found.append(ForeignRecipe("presets of llama-server", engines, items=items, name=name))
-    return [one for one in found if any(item.name.lstrip("-") in _OF_PRESETS for item in one.items)]
-
-
-_OF_PRESETS = frozenset(
-    {"m", "model", "hf", "hfr", "hf-repo", "mu", "model-url", "LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO"}
-)
+    return [one for one in found if _model_of(one) or any(item.name.startswith("LLAMA_ARG_") for item in one.items)]
 
 
 def _preset(key: str, value: str | None) -> Iterator[str]:

@@ -79,11 +79,8 @@ class Translated(Documented):
 def engine_of(recipe: ForeignRecipe, catalog: Catalog) -> str:
     """The engine that a recipe starts: the release of its image, or an engine's name; empty if it names none."""
     for release in catalog.engines.values():
-        if (
-            recipe.image
-            and recipe.image in {base.tag for base in release.base_images.values()}
-            and release.engine in recipe.engines
-        ):
+        tags = {base.tag for base in release.base_images.values()}
+        if recipe.image in tags and release.engine in recipe.engines:
             return release.name
     written = {part for item in recipe.items for part in (item.name, f"{item.name}={item.value}")}
     marked = (name for name in recipe.engines if set(engine_rules()[name].marks) & written)
@@ -144,7 +141,7 @@ def _ends_known(item: RecipeItem) -> bool:
 def _role(item: RecipeItem, engine: str) -> str:
     rules = engine_rules().get(engine)
     of_kind = {"argument": rules.arguments if rules else {}, "variable": container_rules().variables}
-    rule = of_kind.get(item.kind, {}).get(item.name)
+    rule = {**of_kind, "container": container_rules().options}.get(item.kind, {}).get(item.name)
     return rule.role if rule else ""
 
 
@@ -208,7 +205,7 @@ class Translator:
                 f"the recipe sets {len(items)} things (limit: {MOST_ITEMS})",
                 hint="check that it is the right file, or pass the part that starts the engine",
             )
-        rows = tuple(map(self._row, items))
+        rows = tuple(self._row(self._expanded(item)) for item in items)
         theirs = [word for flag, words in self.extra.items() if flag not in proposed for word in words]
         if theirs:
             self.settings[Settings.extra_args.name] = _joined((*proposed, *theirs))
@@ -222,14 +219,12 @@ class Translator:
             yield replace(self._set(left, gpus, "1"), why="the recipe leaves it to the engine, which takes 1")
 
     def _row(self, item: RecipeItem) -> Translated:
-        return self._judged(self._expanded(item))
-
-    def _judged(self, item: RecipeItem) -> Translated:
         whole = f"{item.name}={item.value}"
         if item.kind != "command" and (_SECRET.search(item.name) or redact_by_shape(whole) != whole):
             return self._secret(item)
-        named = isinstance(self.pair, ModelPair) and _role(item, self.release.engine) == "model" and _ends_known(item)
-        if item.unset and not self._is_mount(item) and not named:
+        # weights and caches have places of ours
+        role, known = _role(item, self.release.engine), isinstance(self.pair, ModelPair) and _ends_known(item)
+        if item.unset and role != "mount" and not (role == "model" and known):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "not-taken", "", f"its value {why}, and nothing is run or looked up")
         read = {
@@ -370,11 +365,6 @@ class Translator:
         if item.kind == "argument" and not rule.other:
             return self._reserved(item) or self._extra(item)
         return self._as(item, "not-taken", rule.ours, rule.other or "nothing here depends on it")
-
-    def _is_mount(self, item: RecipeItem) -> bool:
-        """Whether its value is of no matter: weights and caches have places of ours."""
-        rule = container_rules().options.get(item.name) if item.kind == "container" else None
-        return rule is not None and rule.role == "mount"
 
     def _instead(self, item: RecipeItem, line: str) -> Translated:
         """Another line of `.env` that means the same."""

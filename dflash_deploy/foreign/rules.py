@@ -76,7 +76,8 @@ class ContainerRules(Entry):
     prefixes: Annotated[str, Field(description="programs that start the command after their options")]
     remote: Annotated[str, Field(description="programs that start the command in their last word")]
     beside_engines: Annotated[str, Field(description="expression for images of other programs with an engine's name")]
-    unit: Annotated[dict[str, str], Field(description="keys of units and quadlets, and the options that they are")]
+    short: Annotated[dict[str, str], Field(description="short options of `docker run`, and the long ones")]
+    keys: Annotated[dict[str, str], Field(description="keys of Compose files, pods and units, and their options")]
     sparkrun: Annotated[dict[str, str], Field(description="sparkrun's names of arguments, and their settings")]
     strangers: Annotated[list[StrangersRule], Field(description="what a recipe may not set")]
 

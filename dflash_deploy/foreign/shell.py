@@ -7,7 +7,7 @@ on a condition, a loop or a function is not decided: a command that needs it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from time import thread_time
@@ -186,12 +186,12 @@ class Script:
         if several:
             values = tuple(word for one in given[0].named_children for word in self._fields(one))
         elif given:
-            values = (_one(self._fields(given[0], quoted=True), row),)
+            values = (one_word(self._fields(given[0], quoted=True), row),)
         if more:
             self._used.append(name)
             known = self.variables.get(name, ())
-            values = (*known, *values) if several else (_one([*known, *values], row),)
-        return name, _one(list(values), row, " "), values
+            values = (*known, *values) if several else (one_word([*known, *values], row),)
+        return name, one_word(list(values), row, " "), values
 
     def _fields(self, node: Node, *, quoted: bool = False) -> list[ShellWord]:  # noqa: PLR0911 - one for each kind
         """The words of a node: a variable without quotes may be several, or none."""
@@ -239,7 +239,7 @@ class Script:
                 return []
             return values
         if quoted:
-            return [_one(values, row, " ")]
+            return [one_word(values, row, " ")]
         return [
             ShellWord(word, row, one.unset)
             for one in values
@@ -280,7 +280,7 @@ class Script:
         def value(found: re.Match[str]) -> str:
             if found[1]:
                 return "$"
-            one = _one(list(self._value(found[2] or found[3] or "", level)), 0, " ")
+            one = one_word(list(self._value(found[2] or found[3] or "", level)), 0, " ")
             unset.extend([one.unset] if one.unset else [])
             return one.text
 
@@ -300,7 +300,7 @@ def _is_list(node: Node) -> bool:
     return re.fullmatch(r"\$[@*]|\$\{(?:[@*]|\w+\[[@*]\]).*\}", _text(node), re.S) is not None
 
 
-def _one(values: list[ShellWord], row: int, between: str = "") -> ShellWord:
+def one_word(values: Sequence[ShellWord], row: int, between: str = "") -> ShellWord:
     """Several words as one, which is not longer than any real one."""
     text = between.join(one.text for one in values)[:_LONGEST_EXPANSION]
     return ShellWord(text, row, next((one.unset for one in values if one.unset), ""))
@@ -309,7 +309,7 @@ def _one(values: list[ShellWord], row: int, between: str = "") -> ShellWord:
 def _glued(found: list[ShellWord], more: list[ShellWord]) -> list[ShellWord]:
     if not found or not more:
         return found or more
-    return [*found[:-1], _one([found[-1], more[0]], found[-1].line), *more[1:]]
+    return [*found[:-1], one_word([found[-1], more[0]], found[-1].line), *more[1:]]
 
 
 def _errors(root: Node) -> Iterator[int]:
