@@ -209,8 +209,8 @@ def _tpots(answered: Sequence[TimedCompletion]) -> list[float]:
 
 
 def _draft_tokens(counted: SpecCounters | None) -> int | None:
-    """Draft tokens of a step; if their number depends on the load, the rounded mean."""
-    if counted is None:
+    """Draft tokens of a step; if their number depends on the load, the rounded mean. `None`: unknown."""
+    if counted is None or (counted.drafts and not counted.draft_tokens):
         return None
     return round(counted.draft_tokens / counted.drafts) if counted.drafts else 0
 

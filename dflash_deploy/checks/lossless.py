@@ -139,11 +139,14 @@ def _counted(tested: EndpointUnderTest) -> SpecCounters:
 
 
 def _drafts_since(tested: EndpointUnderTest, before: SpecCounters, answers: Sequence[Completion]) -> int | None:
-    """Return how many draft tokens were rejected, by /metrics or by the answers; `None` if no draft was counted."""
+    """Return how many draft tokens were rejected, by /metrics or by the answers; `None` if no draft was counted.
+
+    Also `None` if only steps were counted, as by SGLang at first.
+    """
     counted = [_counted(tested) - before]
     if not counted[0].drafts:
         counted = [answer.drafted for answer in answers if answer.drafted]
-    drafts = [one.draft_tokens - one.accepted_tokens for one in counted if one.drafts]
+    drafts = [one.draft_tokens - one.accepted_tokens for one in counted if one.draft_tokens]
     return sum(drafts) if drafts else None
 
 

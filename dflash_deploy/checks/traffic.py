@@ -20,6 +20,8 @@ NOTICE = 0.5
 
 INTERVAL = 0.05
 
+STEP = 1.0  # seconds without a further token after which an engine that only counts tokens has stopped
+
 # Seconds of a whole answer that a fast engine may end before a busy machine notices that the client disconnected.
 SHORT_ANSWER = 10.0
 
@@ -68,6 +70,10 @@ def cancelled(tested: EndpointUnderTest) -> CheckOutcome:
     if seen.elsewhere:
         hint = "/metrics does not show the request: it belongs to another engine"
         return CheckOutcome(False, asked, seen.counted, hint)
+    if seen.after.computed and seen.others >= PATIENCE:
+        raise CheckSkipped(
+            asked, f"requests of other clients run, and this engine does not tell them apart: {seen.counted}"
+        )
     if seen.shown and seen.continued >= NOTICE:
         hint = "the engine continues for disconnected clients: a proxy keeps their connections open"
         return CheckOutcome(False, asked, seen.counted, hint)
@@ -80,7 +86,7 @@ class _Left:
     """The counters before a stream of `tokens`, while it ran, and `waited` seconds after its client disconnected.
 
     `continued` are the seconds from the disconnection until counters were asked for that still showed the request, 0 if
-    none did; `seconds` are those from the request to the last counters.
+    none did; `seconds` are those from the request to the last counters, `others` those in which earlier requests ran.
     """
 
     tokens: int
@@ -90,6 +96,7 @@ class _Left:
     waited: float
     continued: float
     seconds: float
+    others: float
 
     @property
     def made(self) -> int:
@@ -104,12 +111,13 @@ class _Left:
     @property
     def shown(self) -> bool:
         """Whether the counters showed the request while it ran."""
-        return self.during.running > self.before.running
+        return self.during.running > self.before.running or self.during.computed > self.before.computed
 
     @property
     def stopped(self) -> bool:
         """Whether the request ended before its last token."""
-        return self.shown and self.after.running <= self.before.running and not self.whole
+        ended = self.after.running <= self.before.running and self.continued < PATIENCE
+        return self.shown and ended and not self.whole
 
     @property
     def elsewhere(self) -> bool:
@@ -121,30 +129,35 @@ class _Left:
         """The counters in words."""
         running = f"{self.during.running} during the stream, {self.after.running} after {self.waited:.1f} s"
         others = f"{self.before.running} before, " if self.before.running else ""
+        if self.after.computed:
+            during = self.during.computed - self.before.computed
+            running = f"{during} tokens during the stream, {self.after.computed - self.during.computed} after it"
+            return f"computed: {running}; none more after {self.waited:.1f} s"
         return f"running: {others}{running}; {self.made} tokens generated"
 
 
 def _leave(tested: EndpointUnderTest, tokens: int) -> _Left:
     """Begin a stream, disconnect early, and watch the counters until the engine stops, or PATIENCE is over."""
-    before, _ = _once_at_most(0, tested)
+    before, others = _once_at_most(0, tested)
     began = time.monotonic()
     during = _begin(tested, tokens)
     left = time.monotonic()
     after, continued = _once_at_most(before.running, tested)
     now = time.monotonic()
-    return _Left(tokens, before, during, after, now - left, continued, now - began)
+    return _Left(tokens, before, during, after, now - left, continued, now - began, others)
 
 
 def _once_at_most(running: int, tested: EndpointUnderTest) -> tuple[Metrics, float]:
     """The counters once no more requests run, or PATIENCE is over, and for how many seconds more were seen to run."""
     began = asked = time.monotonic()
-    more = 0.0
-    while (counted := tested.endpoint.metrics()).running > running:
+    more, computed = 0.0, -1
+    while (counted := tested.endpoint.metrics()).running > running or counted.computed not in {0, computed}:
         # they may be as old as the question: an engine that answers late has not continued for as long
         more = asked - began
         if more >= PATIENCE:
             break
-        time.sleep(INTERVAL)
+        computed = counted.computed
+        time.sleep(STEP if computed else INTERVAL)
         asked = time.monotonic()
     return counted, more
 

@@ -48,6 +48,7 @@ class Metrics:
 
     `waiting` is the number of queued requests, `cache` the used share of the KV cache (`None` for llama.cpp, which does
     not report it), `cached_tokens` counts tokens of prompts that were in the prefix cache (`None`: not reported).
+    `computed` grows while requests run (SGLang, which updates `running` every 40 steps); 0 if it is not reported.
     """
 
     engine: str | None
@@ -57,6 +58,7 @@ class Metrics:
     waiting: int = 0
     cache: float | None = None
     cached_tokens: int | None = None
+    computed: int = 0
 
 
 def read_metrics(exposition: str) -> Metrics:
@@ -76,6 +78,7 @@ def read_metrics(exposition: str) -> Metrics:
         # of several engines, the fullest
         max(names.each(samples, names.kv_cache_usage), default=None) if names.kv_cache_usage else None,
         int(sum(found)) if (found := names.each(samples, names.cached_tokens)) else None,
+        names.total(samples, names.computed) if names.computed else 0,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from dflash_deploy.catalog.load import load_catalog
 from dflash_deploy.deployment.files import PRIVATE, write_atomically
-from dflash_deploy.diagnosis.lines import LONGEST_LINE
+from dflash_deploy.diagnosis.lines import LONGEST_LINE, clean, parsed
 from dflash_deploy.document import Count, Documented, Seconds
 from dflash_deploy.errors import FileRefused
 from dflash_deploy.intake.documents import LastStart, read_state
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
 
 NAME = "last-start.json"  # file in `.dflash/`: seconds of each phase of the last successful start
 MOST_DIGITS = 9  # digits of a counted number, such as the shards of the weights
-
-_LINE_PREFIX = re.compile(
-    r"^(\([^)]*\) )?(INFO|WARNING|ERROR|DEBUG) \d\d-\d\d \d\d:\d\d:\d\d (\[[^\]]*\] )?"  # vLLM
-    r"|^\d+\.\d\d\.\d{3}\.\d{3} [A-Z] "  # llama.cpp: time and level
-)
 
 
 @dataclass(frozen=True)
@@ -67,8 +61,8 @@ class Phases:
 
 
 def message_of(line: str) -> str:
-    """Return the beginning of a log line, without process, level, time and place."""
-    return _LINE_PREFIX.sub("", line[:LONGEST_LINE]).strip()
+    """Return the beginning of a log line, without process, level, time, place and colors."""
+    return parsed(clean(line)).message.strip()
 
 
 @dataclass(frozen=True)

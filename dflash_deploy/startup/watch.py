@@ -71,7 +71,9 @@ class Watch:
         made = now.metrics.generated_tokens - before.metrics.generated_tokens
         drafts = now.metrics.drafts - before.metrics.drafts
         length = drafts.acceptance_length if drafts.drafts >= ENOUGH_DRAFTS else None
-        self._silent = self._silent + 1 if now.metrics.running and made == 0 else 0
+        # SGLang counts an answer's tokens at its end
+        moved = made > 0 or now.metrics.computed > before.metrics.computed
+        self._silent = self._silent + 1 if now.metrics.running and not moved else 0
         remark = self._decayed(length)
         if self._silent >= SILENT_LOOKS:
             remark = f"HANGS: {now.metrics.running} running requests, no token in {self._silent} samples"

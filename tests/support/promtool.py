@@ -58,7 +58,7 @@ def healthy(names: MetricNames) -> dict[str, str]:
     if names.draft_tokens:
         values |= {names.draft_tokens: counter(1400), names.accepted_tokens: counter(400)}
     else:
-        values |= {names.step_tokens: gauge(8)}
+        values |= {names.step_tokens: gauge(8), names.answers: counter(0)}
     if names.kv_cache_usage:
         values[names.kv_cache_usage] = gauge(0.4)
     if names.preemptions:

@@ -66,9 +66,11 @@ class Sglang(Engine):
         "token_usage",
         cached_tokens="cached_tokens_total",
         steps="realtime_tokens_total",
+        computed="realtime_tokens_total",
         drafts="spec_verify_calls_total",
         draft_tokens="",
         step_tokens="spec_num_draft_tokens",
+        answers="num_requests_total",
         accepted_tokens="",
         accepted_by_position="",
         ttft="time_to_first_token_seconds",
@@ -161,18 +163,20 @@ class Sglang(Engine):
         return [] if (root / MODULE).is_file() else [f"sglang/{MODULE} is missing: it came with 0.5.11"]
 
     def drafts(self, samples: Iterable[MetricSample]) -> SpecCounters:
-        """Verification steps and generated tokens; the acceptance length is the ratio of both.
+        """Verification steps, and the tokens that they yielded: all but the first of each answer, which prefill yields.
 
-        `spec_accept_length` of its answers is computed like this too (managers/tokenizer_manager.py). It includes the
-        first token of an answer, which no verification yields. The block includes its anchor.
+        The gauge of the block, which includes its anchor, is 0 until the engine has decoded for 40 steps
+        (`--decode-log-interval`).
         """
         known = list(samples)
         steps = self.metrics.total(known, self.metrics.drafts)
         if not steps:
             return SpecCounters()
-        block = int(max(self.metrics.each(known, self.metrics.step_tokens), default=1))
-        generated = self.metrics.total(known, self.metrics.generated_tokens)
-        return SpecCounters(steps, steps * max(block - 1, 0), max(generated - steps, 0))
+        block = int(max(self.metrics.each(known, self.metrics.step_tokens), default=0))
+        per_step = max(block - 1, 0)
+        first = self.metrics.total(known, self.metrics.answers)
+        accepted = self.metrics.total(known, self.metrics.generated_tokens) - steps - first
+        return SpecCounters(steps, steps * per_step, max(accepted, 0), per_step=per_step)
 
 
 def _arguments(settings: Settings) -> list[str]:

@@ -59,6 +59,19 @@ def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> Non
     FastAPI.build_middleware_stack = build_behind_gateway
 
 
+def end_answers_with_the_context() -> None:
+    """Let SGLang end an answer where the context does, as vLLM and llama.cpp do, however many tokens were asked for.
+
+    Its scheduler bounds the answer by what the prompt leaves (0.5.23, managers/scheduler.py, init_req_max_new_tokens).
+    But the class in front refuses a request whose prompt and `max_tokens` together exceed the context, with 400
+    (managers/tokenizer_manager.py), and coding agents ask for 32,000 tokens each time.
+    """
+    from sglang.srt.managers.tokenizer_manager import TokenizerManager
+
+    # each instance sets it to True, and nothing sets it to False
+    TokenizerManager.validate_total_tokens = property(lambda _: False, lambda _, value: None)
+
+
 def check_one_door(arguments: object, environment: Mapping[str, str]) -> None:
     """Raise Refused if SGLang would listen where the gateway is not. `arguments` is its ServerArgs."""
     for name, only in ONE_DOOR.items():
@@ -83,6 +96,7 @@ def prepared(argv: list[str], environment: MutableMapping[str, str]) -> Any:
 
     arguments = prepare_server_args(argv)
     check_one_door(arguments, environment)
+    end_answers_with_the_context()
     arguments.api_key = UnprintedKey(secrets.token_urlsafe(32))
     put_gateway_in_front({**environment, **keys}, arguments.api_key)
     return arguments

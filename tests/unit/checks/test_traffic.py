@@ -26,17 +26,21 @@ class Counted:
 
     A clock that only passes with the streams and with the pauses between readings makes each take `seconds` and
     `pause`. `others` are the requests of other clients that run while no stream does, one number for each reading.
+    `seldom`: as SGLang, whose gauge of running requests is updated every 40 steps, and which counts an answer's tokens
+    at its end; then each of `others` are tokens that were computed for other clients.
     """
 
     streams: list[tuple[Reading, ...]]
     others: list[int] = field(default_factory=list)
     seconds: float = 0.0
     pause: float = 0.0
+    seldom: bool = False
     model: str = "tiny"
     clock: float = 0.0
     asked: int = 0
     generated: int = 0
     begun: int = 0
+    computed: int = 0
     readings: list[Reading] = field(default_factory=list)
 
     def metrics(self) -> Metrics:
@@ -45,6 +49,11 @@ class Counted:
             self.generated = self.begun + made
         else:
             running = self.others.pop(0) if self.others else 0
+        if self.seldom:
+            self.computed += running
+            made = self.generated - self.begun
+            counted = self.begun + made * (made >= TOKENS)
+            return Metrics("sglang", SpecCounters(), counted, 0, computed=100 + self.computed + self.generated)
         return Metrics("vllm", SpecCounters(), self.generated, running)
 
     def sleep(self, _: float) -> None:
@@ -152,3 +161,27 @@ def test_requests_of_other_clients_that_go_on_are_not_the_one_that_was_left(monk
     others_go_on = ((2, 20), *(((3, 40),) * 8))
     with pytest.raises(CheckSkipped, match="requests of other clients ended meanwhile: running: 2 before, 2 during"):
         judged(Counted([others_go_on], others=[0, 2, 2], pause=PATIENCE), monkeypatch)
+
+
+def test_an_engine_whose_gauge_is_late_is_watched_by_its_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Counted([((0, 20), (0, 40), (0, 60), (0, 60))], seldom=True, pause=1.0)
+    outcome = judged(endpoint, monkeypatch)
+    assert outcome.right
+    assert outcome.got == "computed: 20 tokens during the stream, 40 after it; none more after 2.0 s"
+
+
+def test_such_an_engine_that_does_not_stop_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = judged(Counted([tuple((0, 20 * n) for n in range(1, 20))], seldom=True, pause=1.0), monkeypatch)
+    assert not outcome.right
+    assert "continues for disconnected clients" in outcome.hint
+
+
+def test_tokens_of_other_clients_of_such_an_engine_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = tuple((0, 20 * n) for n in range(1, 20))
+    with pytest.raises(CheckSkipped, match="requests of other clients run"):
+        judged(Counted([readings], others=[5] * 10, seldom=True, pause=1.0), monkeypatch)
+
+
+def test_such_an_engine_that_computed_nothing_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = judged(Counted([((0, 0), (0, 0), (0, 0))], seldom=True, pause=1.0), monkeypatch)
+    assert "another engine" in outcome.hint

@@ -1,5 +1,7 @@
 """The counters in the texts that vLLM 0.32, SGLang 0.5.23 and llama.cpp b11434 serve at /metrics."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +47,10 @@ sglang:spec_num_draft_tokens{model_name="m",tp_rank="1"} 16.0
 # TYPE sglang:generation_tokens_total counter
 sglang:generation_tokens_total{is_streaming="false",model_name="m"} 700.0
 sglang:generation_tokens_total{is_streaming="true",model_name="m"} 300.0
+# HELP sglang:num_requests_total Number of requests processed.
+# TYPE sglang:num_requests_total counter
+sglang:num_requests_total{is_streaming="false",model_name="m"} 40.0
+sglang:num_requests_total{is_streaming="true",model_name="m"} 10.0
 # HELP sglang:spec_verify_calls_total Number of speculative decoding verification calls.
 # TYPE sglang:spec_verify_calls_total counter
 sglang:spec_verify_calls_total{model_name="m"} 250.0
@@ -115,10 +121,19 @@ def test_a_window_is_the_difference_of_two_readings(gained: list[int]) -> None:
 
 def test_sglang_counts_verifications() -> None:
     read = read_metrics(SGLANG)
-    assert read == Metrics("sglang", SpecCounters(250, 250 * 15, 750), generated_tokens=1000, running=2)
-    # as in its own spec_accept_length of an answer: completion tokens by verifications
-    assert read.drafts.acceptance_length == pytest.approx(1000 / 250)
+    # the first token of each of its 50 answers is no verification's
+    assert read == Metrics("sglang", SpecCounters(250, 250 * 15, 700, per_step=15), 1000, 2)
+    assert read.drafts.acceptance_length == pytest.approx(950 / 250)
     assert read.drafts.acceptance_by_position == ()
+
+
+def test_draft_tokens_of_sglang_are_unknown_until_its_gauge_is_set() -> None:
+    """The gauge of the block is 0 until the engine has decoded for 40 steps; before, no count of them is right."""
+    early = read_metrics(SGLANG.replace("} 16.0", "} 0.0")).drafts
+    assert early == SpecCounters(250, 0, 700)
+    later = replace(read_metrics(SGLANG).drafts, drafts=260, accepted_tokens=730)
+    assert later - early == SpecCounters(10, 150, 30, per_step=15)
+    assert (early - SpecCounters(240, 0, 690)).draft_tokens == 0
 
 
 def test_sglang_without_a_drafter_made_no_draft() -> None:

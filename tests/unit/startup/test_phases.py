@@ -77,6 +77,11 @@ LINES = [
     ),
     ("sglang", "[2026-02-09 03:51:44] The server is fired up and ready to roll!", Step("opening the endpoint")),
     (
+        "sglang",
+        "[2026-11-28 21:08:30] INFO:     Uvicorn running on http://127.0.0.1:18450 (Press CTRL+C to quit)",
+        Step("warming up"),
+    ),
+    (
         "llamacpp",
         "0.00.325.555 I load_tensors: loading model tensors, this can take a while... (mmap = true)",
         Step("loading the weights"),
@@ -160,6 +165,8 @@ def test_the_message_is_what_stays_of_a_line() -> None:
         == "srv          init: listening on 127.0.0.1"
     )
     assert message_of("plain text") == "plain text"
+    coloured = "[2026-11-28 21:06:25] \x1b[1;33m'--disable-cuda-graph' is deprecated.\x1b[0m"
+    assert message_of(coloured) == "'--disable-cuda-graph' is deprecated."
 
 
 @pytest.mark.parametrize(

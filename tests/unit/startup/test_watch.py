@@ -9,9 +9,17 @@ from dflash_deploy.startup.watch import SILENT_LOOKS, Reading, Watch, Window
 
 
 def look(
-    at: float, tokens: int = 0, *, drafts: int = 0, accepted: int = 0, running: int = 1, who: str = "1"
+    at: float,
+    tokens: int = 0,
+    *,
+    drafts: int = 0,
+    accepted: int = 0,
+    running: int = 1,
+    who: str = "1",
+    computed: int = 0,
 ) -> Reading:
-    counted = Metrics("vllm", SpecCounters(drafts, drafts * 7, accepted, (drafts // 2,)), tokens, running, 2, 0.25)
+    drafted = SpecCounters(drafts, drafts * 7, accepted, (drafts // 2,))
+    counted = Metrics("vllm", drafted, tokens, running, 2, 0.25, computed=computed)
     return Reading(at, "running", who, counted)
 
 
@@ -46,6 +54,11 @@ def test_an_engine_that_works_on_and_makes_nothing_hangs() -> None:
     # an idle one does not
     idle = Watch()
     assert not any(idle.see(look(float(number), 50, running=0)).remark for number in range(10))
+
+
+def test_an_engine_that_counts_a_long_answer_at_its_end_does_not_hang() -> None:
+    watch, looks = Watch(), range(2 * SILENT_LOOKS)
+    assert not any(watch.see(look(float(number), 50, computed=10 * number)).remark for number in looks)
 
 
 def test_a_restart_is_named_and_counted() -> None:
