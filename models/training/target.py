@@ -88,6 +88,8 @@ def target_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3_5Config:
     )
     # transformers reads it and does not write it; SGLang has no default, and does not read `layer_types`
     config.text_config.full_attention_interval = FULL_ATTENTION_INTERVAL
+    # the same: SGLang assumes layers 8, 16 and 24, and this tower has two (0.5.23, configs/qwen3_vl.py)
+    config.vision_config.deepstack_visual_indexes = []
     return config
 
 

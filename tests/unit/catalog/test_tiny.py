@@ -22,3 +22,9 @@ def test_the_interval_of_layers_with_full_attention_says_the_same_as_their_list(
     full = [number for number, kind in enumerate(text["layer_types"], 1) if kind == "full_attention"]
     interval = text["full_attention_interval"]
     assert full == list(range(interval, text["num_hidden_layers"] + 1, interval))
+
+
+def test_no_layer_of_the_vision_tower_adds_features_of_its_own() -> None:
+    """Without the field SGLang assumes layers 8, 16 and 24 (0.5.23, configs/qwen3_vl.py), and fails at an image."""
+    vision = json.loads((asset("models/tiny/target") / "config.json").read_text())["vision_config"]
+    assert vision["deepstack_visual_indexes"] == []
