@@ -47,7 +47,7 @@ LIGHT := $(if $(wildcard .venv/.ready),.venv,.venv-test)
 # pip says nothing for minutes
 TICKING = (while sleep 4 >&- 2>&-; do echo "  $$(du -sm $(@D) 2>/dev/null | cut -f1) MB installed"; done) & trap "kill $$!" EXIT;
 
-.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-ray test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis audit kills dist clean
+.PHONY: demo demo-down check test test-quick test-all test-unit test-cli test-job test-slow test-slow-cli test-slow-job test-processes test-hub test-parsers test-decisions test-engine test-engine-restarts test-engine-others test-docker test-fleet test-ray test-sglang test-fuzz test-clients test-clients-light fuzz schemas times lint generate options docs pictures bench proof score-diagnosis audit kills dist clean
 
 .venv/.ready .venv-test/.ready .venv-llamacpp/.ready .venv-ray/.ready: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with PYTHON="; exit 2; }
@@ -175,6 +175,12 @@ test-fleet: $(READY)
 # `make test-all`: on two cores beside other tiers its start takes ten minutes.
 test-ray: $(READY) .venv-ray/.ready
 	$(BIN)/pytest tests/ray
+
+# The real SGLang with the tiny models, with stand-ins in torch for its compiled kernels. It installs nothing: SGLang is
+# unpacked from the package index, and what it imports is what vLLM does. Like `test-ray` it is not in `make test-all`: its
+# starts, of half a minute each on two idle cores, take minutes beside other tiers.
+test-sglang: $(READY)
+	$(BIN)/pytest tests/sglang
 
 # what the tests that ran here have not seen of the documents in JSON; fails if no document of a command was checked
 schemas: $(READY)

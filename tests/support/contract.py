@@ -6,8 +6,10 @@ The rows are what `docs/reference/endpoint.md` promises. Seen without the gatewa
 import base64
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -296,6 +298,25 @@ ROWS = (
 )
 
 
+# What SGLang answers otherwise. It reads these fields as llama.cpp does, and answers to any name of a model.
+SGLANG: Mapping[str, tuple[int, str]] = {
+    **dict.fromkeys(
+        (
+            *("a temperature of 5", "top_logprobs of 50", "five stops", "no answer", "options of a stream", "min_p"),
+            *("an empty list of tools", "logit_bias", "suffix", "a chat with another model"),
+        ),
+        (200, ""),
+    ),
+    "an earlier response": (400, ""),
+    # it has these routes, for other models
+    "no route: /": (200, ""),
+    **dict.fromkeys(
+        (f"no route: {path}" for path in ("/api/chat", "/v1/embeddings", "/v1/rerank", "/v1/audio/transcriptions")),
+        (400, ""),
+    ),
+}
+
+
 def answer(row: Row, url: str, key: str) -> httpx.Response:
     """What an endpoint answers; `model` and, for Anthropic's route, `max_tokens` are added."""
     added = {"model": "tiny", **({"max_tokens": 20} if row.path == MESSAGES else {})}
@@ -303,16 +324,25 @@ def answer(row: Row, url: str, key: str) -> httpx.Response:
     return httpx.request(method, url + row.path, json=body, headers={"api-key": key}, timeout=300)
 
 
-def problems(url: str, key: str, *, llamacpp: bool = False, rows: tuple[Row, ...] = ROWS) -> list[str]:
-    """The rows that an endpoint does not keep; none is the promise."""
+def problems(
+    url: str,
+    key: str,
+    *,
+    llamacpp: bool = False,
+    rows: tuple[Row, ...] = ROWS,
+    other: Mapping[str, tuple[int, str]] = MappingProxyType({}),
+) -> list[str]:
+    """The rows that an endpoint does not keep; none is the promise. `other`: rows with another status and code."""
     found = []
     for row in rows:
         status, code = row.llamacpp if llamacpp and row.llamacpp is not None else (row.status, row.code)
+        status, code = other.get(row.name, (status, code))
         got = answer(row, url, key)
-        error = got.json().get("error") or {}
+        said = got.json() if got.text[:1] == "{" else {}
+        error = said.get("error") or {}
         if got.status_code != status or (code and error.get("code") != code):
             found.append(f"{row.name}: {got.status_code} {got.text[:200]}")
-        elif status >= 400 and (got.json().get("type") == "error") != row.path.startswith(MESSAGES):
+        elif status >= 400 and (said.get("type") == "error") != row.path.startswith(MESSAGES):
             found.append(f"{row.name}: not in the form of its API: {got.text[:200]}")
         elif status >= 400 and not re.search(row.refuses, got.text):
             found.append(f"{row.name}: without both numbers: {got.text[:200]}")

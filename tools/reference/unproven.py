@@ -48,11 +48,15 @@ PROVEN: Mapping[str, tuple[Proof, ...]] = {
         *_PLANNED,
         _PARSED,
         (
-            "its own checks leave the arguments as they are on the GPU of each profile",
+            "its own checks keep the arguments on the GPU of each profile",
             "tests/parsers/test_sglang_resolved.py",
         ),
         ("its real HTTP server, without an engine, opens only /health", "tests/parsers/test_sglang_server.py"),
-        ("log lines, failures and counters are those of its source", "tests/parsers/test_sglang_source.py"),
+        ("log lines, failures and counters are its source's", "tests/parsers/test_sglang_source.py"),
+        (
+            "with stand-ins for its kernels (`make test-sglang`): it drafts, and is closed",
+            "tests/sglang/test_serving.py",
+        ),
     ),
     "llamacpp-cpu-b11549": (
         _PARSED,
@@ -93,8 +97,8 @@ UNPROVEN: Mapping[str, tuple[str, ...]] = {
     "aeon-gemma4": _ON_A_GPU,
     "sglang-0.5.23": (
         *_ON_A_GPU,
-        "every start with a model",
-        "the phases and counters of a real run",
+        "sampling while drafting",
+        "prefix caching",
         "whether it reads an answer again without drafts, for the check `lossless`",
     ),
     "llamacpp-cpu-b11549": ("other processors than x86-64", "models that are not tiny"),
