@@ -166,7 +166,8 @@ def _without_wrappers(words: Sequence[ShellWord]) -> tuple[Sequence[ShellWord], 
     while at < len(words) and ASSIGNMENT.match(texts[at]):
         at += 1
     if at < len(words) and PurePosixPath(texts[at]).name in wrappers and not _in_last_word(texts[at:]):
-        at = next((n for n in range(at + 1, len(words)) if _begins(words[n : n + 4])), at)
+        ends = next((n for n in range(at, len(words)) if texts[n] in container_rules().beside.split()), len(words))
+        at = next((n for n in range(at + 1, ends) if _begins(words[n : n + 4])), at)
     found = ((word, ASSIGNMENT.search(word.text)) for word in words[:at])
     variables = [
         _variable(name[1], replace(word, text=word.text[name.end() :]))

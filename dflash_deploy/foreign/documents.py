@@ -43,6 +43,14 @@ def recipes_of_yaml(text: str, compose: Compose | None = None) -> tuple[ForeignR
     return tuple(found)
 
 
+def is_document(text: str) -> bool:
+    """Whether a text is one mapping in YAML."""
+    try:
+        return isinstance(parse_yaml(text), dict)
+    except Invalid:
+        return False
+
+
 def _of_document(document: Mapping[str, Any], text: str, compose: Compose | None) -> Iterator[ForeignRecipe]:
     lines = _Lines(text)
     command = next((key for key in document if str(key).startswith("command") and isinstance(document[key], str)), None)

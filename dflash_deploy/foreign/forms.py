@@ -24,7 +24,7 @@ from dflash_deploy.foreign.command import (
     recipe_of_script,
     variables_of,
 )
-from dflash_deploy.foreign.documents import Compose, recipes_of_yaml
+from dflash_deploy.foreign.documents import Compose, is_document, recipes_of_yaml
 from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, RecipeRefused, SeveralEngines, ShellWord
 from dflash_deploy.foreign.rules import container_rules, engine_rules
 from dflash_deploy.foreign.shell import Script
@@ -92,8 +92,12 @@ def _read(text: str, compose: Compose | None, *, within: bool = False) -> Sequen
         if form.recognised.search(text):
             try:
                 found = _READERS[form.reader](text, compose) if form.reader else ()
+            except HasLogic as problem:
+                if form.reader == "script" or within:
+                    raise
+                raise RecipeRefused(problem.message, hint="paste the command that it ends in") from None
             except RecipeRefused as problem:
-                if not form.instead or isinstance(problem, HasLogic):
+                if not form.instead:
                     raise
                 raise RecipeRefused(f"this is {form.name}: {problem.message}", hint=form.instead) from None
             if found:
@@ -133,8 +137,8 @@ def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
     except HasLogic:
         raise
     except RecipeRefused:
-        # a text with an apostrophe may have a line that is a command
-        if not (found := _in_prose(text)):
+        # a text with an apostrophe may have a line that is a command, or be a document of another program
+        if not (found := _in_prose(text)) and not is_document(text):
             raise
     if found:
         return (found,)

@@ -308,7 +308,7 @@ class Translator:
             return self._by_rule(item, rule)
         if item.name == "--host":
             return self._host(item)
-        if self.method and item.name.startswith("--spec"):
+        if self.method and item.name.startswith(("--spec", "--no-spec")):
             return self._as(item, "not-taken", "", self._instead_of(f"belongs to {self.method}"))
         return self._reserved(item) or self._extra(item)
 

@@ -74,6 +74,7 @@ class ContainerRules(Entry):
     variables: dict[str, ForeignRule]
     commands: Annotated[dict[str, str], Field(description="expressions, and why such a command is dangerous")]
     prefixes: Annotated[str, Field(description="programs that start the command after their options")]
+    beside: Annotated[str, Field(description="programs whose words may be a program's name, and do not start it")]
     remote: Annotated[str, Field(description="programs that start the command in their last word")]
     beside_engines: Annotated[str, Field(description="expression for images of other programs with an engine's name")]
     short: Annotated[dict[str, str], Field(description="short options of `docker run`, and the long ones")]
