@@ -170,7 +170,8 @@ def _in_prose(text: str) -> ForeignRecipe | None:
         lines, at = [begin[1].rstrip("`")], text[begin.end() + 1 :].split("\n")
         while at and re.search(r"[\\^`]\s*$", begin[1] if len(lines) == 1 else lines[-1]):
             lines.append(at.pop(0))
-        if found := recipe_of_script("\n".join(lines), line=text.count("\n", 0, begin.start()) + 1):
+        found = recipe_of_script("\n".join(lines), line=text.count("\n", 0, begin.start()) + 1)
+        if found and _starts(found):
             return found
     return None
 
@@ -208,13 +209,18 @@ def _of_blocks(blocks: Sequence[tuple[int, str]], compose: Compose | None) -> Se
         except RecipeRefused as problem:
             problems.append(problem)
             continue
-        for one in read if all(one.engines for one in read) else ():
+        for one in read if all(one.engines and _starts(one) for one in read) else ():
             moved = replace(one, items=tuple(replace(i, line=i.line + line if i.line else 0) for i in one.items))
             name = _model_of(one) or f"line {line + 1}"
             found.setdefault(name, replace(moved, name=name, form=f"{one.form} of a page"))
     if not found and problems:
         raise problems[0]
     return tuple(found.values())
+
+
+def _starts(recipe: ForeignRecipe) -> bool:
+    """Whether it is more than the name of a program, as a drawing has it."""
+    return recipe.contained or any(item.kind in ("argument", "variable") for item in recipe.items)
 
 
 def _model_of(recipe: ForeignRecipe) -> str:

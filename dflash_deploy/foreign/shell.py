@@ -74,7 +74,13 @@ def _parsed(text: bytes) -> Tree:
 
 def tidied(text: str) -> str:
     """A text as a shell reads it, line by line: without prompts, with the line ends of Windows and lost backslashes."""
-    lines = [_tidied_line(line) for line in text.split("\n")]
+    raw = text.split("\n")
+    # `> FILE` in a line of a command that goes on is a redirection, and no prompt
+    within = (False, *(line.rstrip().endswith("\\") for line in raw))
+    lines = [
+        _tidied_line(line if goes_on and not _OPTION.match(line.lstrip(" >")) else _PROMPT.sub("", line))
+        for line, goes_on in zip(raw, within, strict=False)
+    ]
     begin = 0
     for number, line in enumerate(lines[1:], 1):
         before = lines[number - 1]
@@ -92,7 +98,6 @@ def tidied(text: str) -> str:
 
 
 def _tidied_line(line: str) -> str:
-    line = _PROMPT.sub("", line)
     if found := _ENV_OF_CMD.match(line):
         line = f"{found[1]}='{found[2]}'"
     line = re.sub(r"(?:(?<=\s)[`^]|\\\\?)[ \t]*$", r"\\", line)

@@ -139,7 +139,7 @@ def recorded(text: str, *, past_checks: bool = False) -> DryRun:
         words = [*_without_network(), shell, str(script)]
         done = ask(*words, timeout=LONGEST, environment=environment, directory=work)
         traced = read_text(trace, limit=8 * MIB).splitlines() if trace.is_file() else []
-        there = {str(work): ".", str(home): "~", f"{bin_}/": ""}
+        there = {str(work): ".", str(home): "~", f"{bin_}/": "", place: ".."}
         found = [*_commands(record, environment), *filter(_TRACED.match, traced)][:MOST_RECORDED]
         commands = tuple(_outside(one, there) for one in found)
     return DryRun(commands, _last_line(done))
