@@ -40,15 +40,13 @@ _START = re.compile(
     r"(?:docker|podman|(?:\S*/)?(?:vllm serve|python3? -m (?:vllm|sglang)|sglang serve|llama-server))\b.*)$", re.M
 )  # fmt: skip
 # An assignment of a batch file or PowerShell script that is not in a block, and what may be before and after a command.
-_SET = re.compile(
-    r'(?i)^(?:@?set[ \t]+("?)(?=\w+=)|\$\{?)(\w+)\}?[ \t]*(\+?)=(?![ \t]*(?:Start-Process|&|@\())[ \t]*(.*?)[ \t]*$'
-)
+_SET = re.compile(r'(?i)^(?:@?set[ \t]+("?)(?=\w+=)|\$\{?)(\w+)\}?[ \t]*(\+?)=(?![ \t]*(?:Start-Process|&|@\())(.*)')
 _BEFORE = re.compile(
     r'(?i)^@?(?:start[ \t]+(?:"[^"]*"[ \t]+)?(?:/\w+[ \t]+)*)?(?:cmd(?:\.exe)?[ \t]+/[ck][ \t]+)?(?:call[ \t]+|&[ \t]*|'
     r"(?:\$\w+[ \t]*=[ \t]*)?Start-Process[ \t]+(?:-FilePath[ \t]+)?)?"
 )
 _AFTER = re.compile(
-    r"(?i)[ \t]+-(NoNewWindow|PassThru|Wait|WindowStyle|WorkingDirectory|Redirect\w+)\b.*|[ \t]-ArgumentList(?=[ \t])"
+    r"(?i)[ \t]-(NoNewWindow|PassThru|Wait|WindowStyle|WorkingDirectory|Redirect\w+)\b.*|[ \t]-ArgumentList(?=[ \t])"
 )
 _POOLING = re.compile(r"(?i)^--(is-)?embeddings?$|^--rerank(ing)?$|^--(runner|task|convert)$")
 _POOLS = re.compile(r"(?i)^(pooling|embed\w*|score|classify|reward|)$")
@@ -166,8 +164,8 @@ def _here_documents(text: str) -> list[tuple[int, str]]:
 
 def _in_prose(text: str) -> ForeignRecipe | None:
     """The first command that begins a line of a text."""
-    for begin in _START.finditer(text):
-        lines, at = [begin[1].rstrip("`")], text[begin.end() + 1 :].split("\n")
+    for begin in islice(_START.finditer(text), 200):
+        lines, at = [begin[1].rstrip("`")], text[begin.end() + 1 :].split("\n", 200)[:200]
         while at and re.search(r"[\\^`]\s*$", begin[1] if len(lines) == 1 else lines[-1]):
             lines.append(at.pop(0))
         found = recipe_of_script("\n".join(lines), line=text.count("\n", 0, begin.start()) + 1)
@@ -299,7 +297,9 @@ def _exec_form(value: str, script: Script, line: int) -> list[ShellWord]:
 
 def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     """The presets of llama-server's router: a section for each model, `[*]` for all."""
-    parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True, delimiters=("=",))
+    parser = configparser.ConfigParser(
+        interpolation=None, strict=False, allow_no_value=True, delimiters=("=",), inline_comment_prefixes=(";",)
+    )
     # the parser's own way to keep capitals
     setattr(parser, "optionxform", str)  # noqa: B010 - an attribute that mypy takes for a method
     try:
@@ -340,7 +340,7 @@ def _line_of(text: str, words: str) -> int:
 def _windows(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     """Each command of a batch file or PowerShell script, with what is assigned at its top level before it."""
     text = re.sub(r"%~dp0[\\/]?|\$PSScriptRoot\b", "./", re.sub(r"%(\w+)%|!(\w+)!|\$env:(\w+)", _named, text))
-    text = re.sub(r"\\(?!\")", "/", re.sub(r"(?:[^\n]*\s[`^][ \t]*\n)+[^\n]*", _on_one_line, text))
+    text = re.sub(r"\\(?!\")", "/", re.sub(r"(?m)^(?:.*[`^][ \t]*\n)+.*", _on_one_line, text))
     text = text.replace('`"', "")
     # the elements of arrays, which PowerShell divides by commas
     text = re.sub(r"@(\((?:[^()]|\([^()]*\))*\))", lambda at: re.sub(",", " ", _on_one_line(at))[1:], text)
@@ -348,7 +348,7 @@ def _windows(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     for number, line in enumerate(text.split("\n"), 1):
         for part in re.split(r";[ \t]*(?=\$)", line):
             if assigned := _SET.match(part):
-                value = assigned[4].removesuffix(assigned[1] or "")
+                value = assigned[4].strip().removesuffix(assigned[1] or "")
                 value = value if value[:1] in tuple("\"'(") else f'"{value}"'
                 several = assigned[3] and value[0] != "("
                 list(script.commands(f"{assigned[2]}{assigned[3]}={f'({value})' if several else value}"))
@@ -363,7 +363,8 @@ def _windows(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
 
 def _on_one_line(found: re.Match[str]) -> str:
     """Lines as one, before as many empty ones."""
-    return re.sub(r"(?<=\s)[`^]?[ \t]*\n[ \t]*|\n[ \t]*", " ", found[0]) + "\n" * found[0].count("\n")
+    lines = found[0].split("\n")
+    return " ".join(line.strip().rstrip("`^") for line in lines) + "\n" * (len(lines) - 1)
 
 
 def _named(found: re.Match[str]) -> str:

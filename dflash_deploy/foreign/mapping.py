@@ -191,7 +191,7 @@ class Translator:
         self.written = {item.name: item.value for item in recipe.items if item.kind == "argument"}
         self.publishes = any(item.name == "--publish" for item in recipe.items)
         self.drafts = drafts
-        self.method = next(filter(None, map(self._other_method, self.written)), "") or self._unnamed_method()
+        self.method = self._other_method()
         """The method of drafting, if it is one that this program does not have."""
 
     def rows(self, proposed: tuple[str, ...] = ()) -> tuple[Translated, ...]:
@@ -227,13 +227,11 @@ class Translator:
         if item.unset and role != "mount" and not (role == "model" and known):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "not-taken", "", f"its value {why}, and nothing is run or looked up")
-        read = {
-            "argument": self._argument,
-            "variable": self._variable,
-            "container": self._option,
-            "command": self._command,
-        }
-        return read[item.kind](item)
+        if item.kind == "argument":
+            return self._argument(item)
+        if item.kind == "variable":
+            return self._variable(item)
+        return self._option(item) if item.kind == "container" else self._command(item)
 
     def _parts(self, item: RecipeItem) -> Iterable[RecipeItem]:
         """The arguments in a line of EXTRA_ARGS, each of which is judged; else the item itself."""
@@ -256,33 +254,31 @@ class Translator:
         longer = {one.partition(".")[0] for one in names if one.startswith(head)}
         return replace(item, name=f"{longer.pop()}{dot}{key}", written=item.name) if len(longer) == 1 else item
 
-    def _other_method(self, name: str) -> str:
-        """The method of drafting that an argument names; empty if the release has it here."""
-        rule, value = self._rule(name), self.written[name]
-        if rule is None or not rule.method or not rule.values.get(value, value):
-            return ""
-        assistant = any((one := self._rule(other)) and one.role == "drafter" for other in self.written)
-        return "" if _MTP.search(value) and MTP in rule.values and not assistant else value
+    def _other_method(self) -> str:
+        """The method of drafting that the recipe names, if the release does not have it here; else empty.
 
-    def _unnamed_method(self) -> str:
-        """`a draft model` if the recipe names one without a method, and it is not a DFlash drafter."""
+        `a draft model` if it names one without a method, and that is not a DFlash drafter.
+        """
         old = {gone.old for gone in self.release.renamed if gone.new == Settings.dflash_drafter.name}
-        drafters = [
-            v for n, v in self.written.items() if n in old or ((one := self._rule(n)) and one.role == "drafter")
-        ]
-        named = any((one := self._rule(name)) and one.method for name in self.written)
+        ruled = [(name, value, self._rule(name) or ForeignRule()) for name, value in self.written.items()]
+        drafters = [value for name, value, rule in ruled if name in old or rule.role == "drafter"]
+        methods = [(value, rule) for _, value, rule in ruled if rule.method]
+        for value, rule in methods:
+            if rule.values.get(value, value) and not (_MTP.search(value) and MTP in rule.values and not drafters):
+                return value
         own = isinstance(self.pair, ModelPair) and any(_names(self.pair.drafter, value) for value in drafters)
-        return "" if named or own or not drafters or "dflash" in drafters[0].lower() else "a draft model"
+        return "" if methods or own or not drafters or "dflash" in drafters[0].lower() else "a draft model"
 
     def _method(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         if item.value == self.method:
-            return self._as(item, "not-taken", rule.ours or rule.setting, self._instead_of(f"drafts by {item.value}"))
+            return self._of_method(item, rule.ours or rule.setting, "drafts by")
         if not rule.values.get(item.value, item.value):
             return self._as(item, "taken", rule.setting, "as the plan has it")
         return self._set(item, Settings.dflash_drafter, MTP)
 
-    def _instead_of(self, what: str) -> str:
-        return f"{what}; {self.drafts}" if self.drafts else what
+    def _of_method(self, item: RecipeItem, ours: str, says: str = "belongs to") -> Translated:
+        instead = f"; {self.drafts}" if self.drafts else ""
+        return self._as(item, "not-taken", ours, f"{says} {self.method}{instead}")
 
     def _rule(self, name: str) -> ForeignRule | None:
         """The rule of an argument, or of the argument whose JSON has this key."""
@@ -309,7 +305,7 @@ class Translator:
         if item.name == "--host":
             return self._host(item)
         if self.method and item.name.startswith(("--spec", "--no-spec")):
-            return self._as(item, "not-taken", "", self._instead_of(f"belongs to {self.method}"))
+            return self._of_method(item, "")
         return self._reserved(item) or self._extra(item)
 
     def _reserved(self, item: RecipeItem) -> Translated | None:
@@ -336,8 +332,7 @@ class Translator:
             return self._as(item, "not-taken", "", f"removed: {said}")
         own = {one.name: one for one in self.release.kind.settings}.get(gone.new)
         if own in (Settings.dflash_drafter, Settings.dflash_num_spec_tokens) and self.method:
-            why = self._instead_of(f"belongs to {self.method}")
-            return self._as(item, "not-taken", gone.new, why)
+            return self._of_method(item, gone.new)
         if own is not None:
             row = self._set(item, own, item.value)
             return replace(row, fate="changed", why=said, ours=row.ours if row.fate == "taken" else gone.new)
@@ -350,8 +345,7 @@ class Translator:
     def _by_rule(self, item: RecipeItem, rule: ForeignRule) -> Translated:  # noqa: PLR0911 - one for each kind of rule
         applies = not rule.when or re.search(rule.when, item.value) is not None
         if rule.of_method and self.method:
-            why = self._instead_of(f"belongs to {self.method}")
-            return self._as(item, "not-taken", rule.ours or rule.setting, why)
+            return self._of_method(item, rule.ours or rule.setting)
         if rule.method:
             return self._method(item, rule)
         if rule.comes_with and any(one in self.written for one in rule.comes_with):

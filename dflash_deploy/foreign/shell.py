@@ -75,11 +75,11 @@ def _parsed(text: bytes) -> Tree:
 def tidied(text: str) -> str:
     """A text as a shell reads it, line by line: without prompts, with the line ends of Windows and lost backslashes."""
     raw = text.split("\n")
-    # `> FILE` in a line of a command that goes on is a redirection, and no prompt
+    # `> FILE` in a line that continues a command is a redirection, and no prompt
     within = (False, *(line.rstrip().endswith("\\") for line in raw))
     lines = [
-        _tidied_line(line if goes_on and not _OPTION.match(line.lstrip(" >")) else _PROMPT.sub("", line))
-        for line, goes_on in zip(raw, within, strict=False)
+        _tidied_line(line if continued and not _OPTION.match(line.lstrip(" >")) else _PROMPT.sub("", line))
+        for line, continued in zip(raw, within, strict=False)
     ]
     begin = 0
     for number, line in enumerate(lines[1:], 1):

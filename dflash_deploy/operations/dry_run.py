@@ -81,7 +81,7 @@ def notice() -> str:
 
 
 def dry_run(text: str) -> tuple[str, str]:
-    """The recipe that a script ends in, the command of an engine that it would have started, and what is to be said.
+    """The command of an engine that a script would have started, and a remark on it or an empty text.
 
     If a check ends it before, such as one for a file that is not here, it runs once more past its checks. Raises
     RecipeRefused if it starts none, and BadInput without a shell.

@@ -162,6 +162,11 @@ def test_what_cannot_be_read_is_refused_in_one_line(text: str, said: str) -> Non
         "((((((" * 20000,
         "vllm serve " + "\\\n" * 100000,
         "a=(" * 20000,
+        "@echo off\nset A=" + " " * 10**6 + "x\nllama-server -m x ^\n" + " " * 10**4 + "-c 1",
+        "$a = 'x'\n" + "& " * 300_000 + "`\n@(" * 10_000,
+        "](" * 100_000,
+        "docker\n" * 20_000,
+        "cat << E\n" * 50_000,
     ],
 )
 def test_hostile_texts_end_soon(text: str) -> None:
