@@ -54,7 +54,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The shared deployment."""
     directory = tmp_path_factory.mktemp("sglang")
     initialise(directory)
-    edit_env(directory, DFLASH_API_KEYS=f"{FURTHER_KEY},alice:{ALICE_KEY}")
+    edit_env(directory, DFLASH_API_KEYS=f"{FURTHER_KEY},alice:{ALICE_KEY}:in_flight=1")
     yield Server(directory)
     dflash("down", at=directory).succeeded()
 

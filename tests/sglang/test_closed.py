@@ -1,6 +1,7 @@
 """The running SGLang is closed: without a key nothing is answered but whether it lives."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,9 +15,12 @@ LIVENESS = "/health"
 
 
 @pytest.fixture
-def client(drafting: Server) -> httpx.Client:
-    with drafting.connect() as endpoint:
-        return httpx.Client(base_url=endpoint.url, timeout=300, trust_env=False)
+def client(drafting: Server) -> Iterator[httpx.Client]:
+    with (
+        drafting.connect() as endpoint,
+        httpx.Client(base_url=endpoint.url, timeout=300, trust_env=False) as client,
+    ):
+        yield client
 
 
 def test_no_route_of_the_running_server_opens_without_a_key(drafting: Server, client: httpx.Client) -> None:

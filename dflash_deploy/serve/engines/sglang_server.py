@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from dflash_deploy.serve.api_keys import api_keys
@@ -59,15 +59,30 @@ def put_gateway_in_front(environment: Mapping[str, str], engine_key: str) -> Non
     FastAPI.build_middleware_stack = build_behind_gateway
 
 
-def end_answers_with_the_context() -> None:
-    """Let SGLang end an answer where the context does, as vLLM and llama.cpp do, however many tokens were asked for.
+def end_answers_in_time() -> None:
+    """Let SGLang end an answer where the context does, and its request with the answer, as vLLM and llama.cpp do.
 
-    Its scheduler bounds the answer by what the prompt leaves (0.5.23, managers/scheduler.py, init_req_max_new_tokens).
+    Its scheduler bounds an answer by what the prompt leaves (0.5.23, managers/scheduler.py, init_req_max_new_tokens).
     But the class in front refuses a request whose prompt and `max_tokens` together exceed the context, with 400
     (managers/tokenizer_manager.py), and coding agents ask for 32,000 tokens each time.
+
+    After each stream that class waits for two seconds, in case its client left (create_abort_task): until then the
+    gateway counted a request in flight, and refused the next one of a key that may have one.
     """
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
+    create = TokenizerManager.create_abort_task
+
+    def create_abort_task(manager: Any, request: Any) -> Callable[[], Awaitable[None]]:
+        abort = create(manager, request)
+
+        async def unless_ended() -> None:
+            if any(one in manager.rid_to_state for one in ([request.rid] if request.is_single else request.rid)):
+                await abort()
+
+        return unless_ended
+
+    TokenizerManager.create_abort_task = create_abort_task
     # each instance sets it to True, and nothing sets it to False
     TokenizerManager.validate_total_tokens = property(lambda _: False, lambda _, value: None)
 
@@ -96,7 +111,7 @@ def prepared(argv: list[str], environment: MutableMapping[str, str]) -> Any:
 
     arguments = prepare_server_args(argv)
     check_one_door(arguments, environment)
-    end_answers_with_the_context()
+    end_answers_in_time()
     arguments.api_key = UnprintedKey(secrets.token_urlsafe(32))
     put_gateway_in_front({**environment, **keys}, arguments.api_key)
     return arguments
