@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import httpx
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from dflash_deploy.intake.answers import ForeignDocument, read_document
 from dflash_deploy.intake.parse import Invalid
@@ -198,12 +198,13 @@ class AnswerMessage(ForeignDocument):
 
 
 class AnswerChoice(ForeignDocument):
-    """One choice of an answer. Only vLLM lists the tokens, for `return_token_ids`."""
+    """One choice of an answer. For `return_token_ids` vLLM and SGLang list its tokens, SGLang also the prompt's."""
 
     message: AnswerMessage
     finish_reason: str | None
     logprobs: Mapping[str, Any] | None = None
-    token_ids: Tokens | None = None
+    token_ids: Annotated[Tokens | None, Field(validation_alias=AliasChoices("token_ids", "response_token_ids"))] = None
+    prompt_token_ids: Tokens | None = None
 
 
 class PromptDetails(ForeignDocument):

@@ -4,7 +4,7 @@ No engine has a field that turns speculative decoding off for one request (vllm-
 `speculative.n_max` is compiled out, #23052; sgl-project/sglang#30263). But the first token of an answer has no drafts:
 it follows from the prompt. So prompt and answer are sent as a prompt, in tokens.
 
-- `echo` (vLLM): one request returns the log-probabilities of all tokens of its prompt.
+- `echo` (vLLM, SGLang): one request returns the log-probabilities of all tokens of its prompt.
 - `tokens` (llama.cpp): one request of one token for each place. The server keeps the state of the request before, so
   each one computes one token, as decoding without drafts does.
 """
@@ -96,12 +96,12 @@ def _post(endpoint: Endpoint, path: str, body: Mapping[str, object], kind: type[
 
 
 class _Echo:
-    """vLLM: the log-probabilities of a prompt."""
+    """vLLM and SGLang: the log-probabilities of a prompt."""
 
     def ask(self, endpoint: Endpoint, question: str, *, max_tokens: int) -> AnswerInTokens:
         body = endpoint.question(question, max_tokens, {**OPENAI_GREEDY, "return_token_ids": True})
         said = _post(endpoint, CHAT, body, ChatAnswer)
-        prompt, answer = said.prompt_token_ids, said.choices[0].token_ids
+        prompt, answer = said.prompt_token_ids or said.choices[0].prompt_token_ids, said.choices[0].token_ids
         if prompt is None or answer is None:
             raise EndpointError("the endpoint does not list the tokens of an answer", status=400)
         return AnswerInTokens(completion_of(said, 0.0), tuple(prompt), tuple(answer))

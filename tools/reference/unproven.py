@@ -99,7 +99,6 @@ UNPROVEN: Mapping[str, tuple[str, ...]] = {
         *_ON_A_GPU,
         "sampling while drafting",
         "prefix caching",
-        "whether it reads an answer again without drafts, for the check `lossless`",
     ),
     "llamacpp-cpu-b11549": ("other processors than x86-64", "models that are not tiny"),
     "llamacpp-b11434": (*_ON_A_GPU, "images while drafting"),

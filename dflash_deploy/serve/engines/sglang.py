@@ -78,6 +78,7 @@ class Sglang(Engine):
         queue_time="queue_time_seconds",
         preemptions="num_retracted_requests_total",
     )
+    rereads = "echo"  # `return_token_ids` of chats: in 0.5.23, not in each earlier release
     utilization_covers_activations = False
     state_ratio = 0.9  # the default of --mamba-full-memory-ratio, SGLang 0.5.23
     drafter_limits_context = True
