@@ -47,7 +47,6 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
     `ask`: the engine makes its configuration from config.json first. Raises PreflightRefused and DownloadFailed.
     """
     plan = plan_of(deployment)
-    try_base_image(plan, reporter)
     try:
         # `joining`: whether this machine answers requests is checked when it is started
         preflight(deployment, plan, runtime_for(deployment, plan), joining=True)
@@ -55,11 +54,13 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
         wanted = requested_models(deployment, plan)
         if not wanted:
             raise
+        try_base_image(plan, reporter)
         if ask:
             ask_before_download(deployment, plan, reporter)
         reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
         fetch_missing(deployment, wanted, reporter=reporter)
         return plan_of(deployment)
+    try_base_image(plan, reporter)
     return plan
 
 

@@ -93,3 +93,17 @@ def test_a_digest_that_nobody_knows_is_said(address: str, tmp_path: Path) -> Non
     ran = dflash("image", "digest", at=tmp_path)
     assert ran.code is ExitCode.DOWNLOAD
     assert "the registry did not return the digest" in ran.err
+
+
+def test_a_tag_that_does_not_exist_is_found_before_the_build(address: str, tmp_path: Path) -> None:
+    publish(f"{address}/vllm/vllm-openai-cpu:v0.32.0", tmp_path, "first")
+    directory = tmp_path / "deployment"
+    directory.mkdir()
+    init(directory, f"{address}/vllm/vllm-openai-cpu:v0.33.0", image="dflash-deploy/vllm:absent")
+    instead = f"`dflash-deploy set DFLASH_BASE_IMAGE={address}/vllm/vllm-openai-cpu:v0.32.0`"
+    ran = dflash("up", at=directory)
+    assert ran.code is ExitCode.PREFLIGHT
+    assert f"{address} does not have" in ran.err
+    assert instead in " ".join(ran.err.split())
+    checks = dflash("doctor", "--json", at=directory).document["data"]["checks"]
+    assert [check["fix"] for check in checks if check["name"] == "base image"] == [instead]
