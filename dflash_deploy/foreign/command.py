@@ -26,7 +26,7 @@ _ARGUMENTS = re.compile(r"(?i)(^|_)(args?|arguments|extra|opts|options|flags|par
 # A value of several words without quotes, as `.env` may have it and a shell does not.
 _BARE = re.compile(r"[^'\"#$()]*\s[^'\"#$()]*$")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
-_MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
+MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 _DEEPEST = 4
 
 # Names of items: the command of a second engine, the command of a container that is in another file, and words that
@@ -67,8 +67,7 @@ def recipe_of_script(text: str, script: Script | None = None, line: int = 1, lev
 
 
 def _names_engine(text: str) -> bool:
-    programs = (" ".join(program) for rules in engine_rules().values() for program in rules.programs)
-    return any(program in text for program in programs)
+    return any(" ".join(program) in text for rules in engine_rules().values() for program in rules.programs)
 
 
 def _grouped(items: Sequence[RecipeItem]) -> Iterator[RecipeItem]:
@@ -258,7 +257,7 @@ def _of_image(image: str) -> tuple[str, ...]:
 def engines_of_arguments(words: Sequence[ShellWord], least: int = 2) -> tuple[str, ...]:
     """The engine that has most of these options, if the words name a model and at least `least` of its options."""
     flags = {_spelled(word.text.partition("=")[0]).partition(".")[0] for word in words if FLAG.match(word.text)}
-    if not words or not (flags & set(_MODEL_FLAGS) or ("/" in words[0].text and " " not in words[0].text)):
+    if not words or not (flags & set(MODEL_FLAGS) or ("/" in words[0].text and " " not in words[0].text)):
         return ()
     known = {name: len(flags & _options_of(name)) for name, rules in engine_rules().items() if not rules.like}
     best = max(known, key=lambda name: (known[name], name == DEFAULT))

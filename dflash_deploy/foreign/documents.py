@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from dflash_deploy.foreign.command import arguments_of, contained, engines_of_arguments, recipe_of_script
+from dflash_deploy.foreign.command import MODEL_FLAGS, arguments_of, contained, engines_of_arguments, recipe_of_script
 from dflash_deploy.foreign.items import ForeignRecipe, RecipeItem, RecipeRefused, ShellWord
 from dflash_deploy.foreign.rules import container_rules, engine_rules
 from dflash_deploy.foreign.shell import Script
@@ -45,10 +46,9 @@ def recipes_of_yaml(text: str, compose: Compose | None = None) -> tuple[ForeignR
 
 def is_document(text: str) -> bool:
     """Whether a text is one mapping in YAML."""
-    try:
+    with suppress(Invalid):
         return isinstance(parse_yaml(text), dict)
-    except Invalid:
-        return False
+    return False
 
 
 def _of_document(document: Mapping[str, Any], text: str, compose: Compose | None) -> Iterator[ForeignRecipe]:
@@ -324,24 +324,19 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Iterat
     others = _left(document, {"model", "defaults", "env", "container", "command", key}, lines)
     unused = _left(values, {"model", *re.findall(r"\{(\w+)\}", written)}, lines, "defaults.")
     repository = str(document.get("model") or "")
-    items = tuple(
-        replace(item, value=repository, unset="")
-        if repository and item.name in ("--model", "--model-path", "-m") and item.value.startswith(("/", "$", "~"))
-        else item
-        for item in found.items
+    local = {item for item in found.items if item.name in MODEL_FLAGS and item.value.startswith(("/", "$", "~"))}
+    named = (
+        replace(item, value=repository, unset="") if repository and item in local else item for item in found.items
     )
-    found = replace(found, items=items).beside(*others, *unused, image, *variables, form="recipe of sparkrun")
+    found = replace(found, items=tuple(named)).beside(*others, *unused, image, *variables, form="recipe of sparkrun")
     yield replace(found, image=image.value)
 
 
 def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:
     """The command that sparkrun makes of a recipe without one: an argument for each of its defaults."""
     reserved, names = ENGINES[engine].reserved_flags, container_rules().sparkrun
-    words = [
-        *engine_rules()[engine].programs[0],
-        next(f for f, r in engine_rules()[engine].arguments.items() if r.role == "model"),
-        "{model}",
-    ]
+    rules = engine_rules()[engine]
+    words = [*rules.programs[0], next(f for f, r in rules.arguments.items() if r.role == "model"), "{model}"]
     for name, value in defaults.items():
         own = (flag for flag, of in reserved.items() if [one.name for one in of.fields] == [names.get(name)])
         flag = next(own, f"--{name.replace('_', '-')}")

@@ -7,6 +7,7 @@ import html
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from importlib import resources
@@ -74,13 +75,10 @@ def read_recipe(text: str, service: str = "", compose: Compose | None = None) ->
 
     Raises RecipeRefused if it is too large or starts no engine, SeveralEngines if no service is named, and HasLogic.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise RecipeRefused(
-            f"the recipe is too large: {len(text)} characters (limit: {MOST_CHARACTERS})",
-            hint="check that it is the right file",
-        )
-    if "\0" in text:
-        raise RecipeRefused("the recipe has a NUL: it is not a text", hint="check that it is the right file")
+    large = len(text) > MOST_CHARACTERS
+    if large or "\0" in text:
+        said = f"is too large: {len(text)} characters (limit: {MOST_CHARACTERS})" if large else "has a NUL"
+        raise RecipeRefused(f"the recipe {said}", hint="check that it is the right file")
     return _chosen(_read(text.removeprefix("\ufeff").replace("\r\n", "\n"), compose), service)
 
 
@@ -176,8 +174,7 @@ def _in_prose(text: str) -> ForeignRecipe | None:
 
 def _fences(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
     """The code of Markdown: each fence by its own form. Commands for the same model are one engine, its first."""
-    blocks, began, mark = list[tuple[int, str]](), 0, ""
-    lines = text.split("\n")
+    blocks, began, mark, lines = list[tuple[int, str]](), 0, "", text.split("\n")
     for number, line in enumerate(lines):
         found = _FENCE.match(line)
         if found and not mark:
@@ -193,9 +190,8 @@ def _fences(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
 def _page(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
     """The code of a page: what is in `<pre>`."""
     blocks = ((text.count("\n", 0, one.end()), text[one.end() :].partition("</pre>")[0]) for one in _PRE.finditer(text))
-    return _of_blocks(
-        [(line, html.unescape(re.sub(r"<[^<>]+>", "", block))) for line, block in islice(blocks, 500)], compose
-    )
+    plain = [(line, html.unescape(re.sub(r"<[^<>]+>", "", block))) for line, block in islice(blocks, 500)]
+    return _of_blocks(plain, compose)
 
 
 def _of_blocks(blocks: Sequence[tuple[int, str]], compose: Compose | None) -> Sequence[ForeignRecipe]:
@@ -231,12 +227,9 @@ def _model_of(recipe: ForeignRecipe) -> str:
 def _unit(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
     """A unit of systemd, or a quadlet of Podman."""
     lines = re.sub(r"\\\n\s*", " ", text).splitlines()
-    keys = [
-        (n, key.strip(), value.strip()) for n, line in enumerate(lines, 1) for key, _, value in [line.partition("=")]
-    ]
     script, variables, options = Script(), list[RecipeItem](), list[RecipeItem]()
     image, command, start = "", "", 1
-    for line, key, value in keys:
+    for line, (key, _, value) in enumerate((map(str.strip, one.partition("=")) for one in lines), 1):
         if key == "Environment":
             for name, _, given in (word.partition("=") for word in _split(value)):
                 script.variables[name] = (ShellWord(given, line),)
@@ -286,13 +279,11 @@ def _dockerfile(text: str, _compose: Compose | None) -> Sequence[ForeignRecipe]:
 
 def _exec_form(value: str, script: Script, line: int) -> list[ShellWord]:
     """The words of CMD: a list in JSON, or a line of shell."""
-    try:
-        given = parse_json(value)
-    except Invalid:
-        given = None
-    if isinstance(given, list):
-        return [ShellWord(str(word), line) for word in given]
-    return [ShellWord("sh", line), ShellWord("-c", line), ShellWord(value, line)]
+    given: object = ["sh", "-c", value]
+    if value.startswith("["):
+        with suppress(Invalid):
+            given = parse_json(value)
+    return [ShellWord(str(word), line) for word in given] if isinstance(given, list) else []
 
 
 def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:

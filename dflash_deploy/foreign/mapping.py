@@ -425,17 +425,15 @@ class Translator:
             return self._as(item, "not-taken", setting.name, problem.message)
         before = self.settings.get(setting.name)
         if before is not None and before != value:
-            return self._as(
-                item, "changed", f"{setting.name}={before}", "an earlier line of the recipe has another value"
-            )
+            why = "an earlier line of the recipe has another value"
+            return self._as(item, "changed", f"{setting.name}={before}", why)
         if not value:
             return self._as(item, "taken", setting.name, "empty: the plan chooses")
         if why := self._refused(setting.name, value):
             return self._as(item, "dangerous", "", why)
         self.settings[setting.name] = value
-        return self._as(
-            item, "taken", f"{setting.name}={value}", _IN_OTHER_WORDS if value != item.value and item.value else ""
-        )
+        why = _IN_OTHER_WORDS if value != item.value and item.value else ""
+        return self._as(item, "taken", f"{setting.name}={value}", why)
 
     def _refused(self, name: str, value: str) -> str:
         """Why a stranger may not set this; empty if the value is harmless, or the release's own."""
@@ -512,10 +510,8 @@ class Translator:
         if not flag.startswith("-"):
             return self._as(item, "not-taken", "", "a word without an option")
         if self.known and flag not in self.known and not self.release.kind.reads_as(flag, self.known):
-            near = get_close_matches(flag, self.known, n=1)
-            return self._as(
-                item, "not-taken", "", f"{title} has no such option" + (f"; did you mean {near[0]}?" if near else "")
-            )
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(flag, self.known, n=1))
+            return self._as(item, "not-taken", "", f"{title} has no such option{near}")
         if "." in item.name and not self.rules.dotted:
             why = "one key of a JSON value whose others have settings: add it by hand"
             return self._as(item, "not-taken", Settings.extra_args.name, why)
@@ -551,13 +547,11 @@ class Translator:
         """A variable without a setting, if the engine or one of its libraries may read it."""
         read, own = self.catalog.variables.get(self.release.name, frozenset()), self.rules.own_variables
         if own and read and item.name.startswith(own) and item.name not in read:
-            near = get_close_matches(item.name, read, n=1, cutoff=0.8)
-            also = f"; did you mean {near[0]}?" if near else ""
-            return self._as(item, "not-taken", "", f"{self.release.title} does not read it{also}")
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(item.name, read, n=1, cutoff=0.8))
+            return self._as(item, "not-taken", "", f"{self.release.title} does not read it{near}")
         if not item.value or not (passed_on(item.name) or (own and item.name.startswith(own))):
-            return self._as(
-                item, "not-taken", "", "no variable of the engine, as far as is known" if item.value else "it is empty"
-            )
+            why = "no variable of the engine, as far as is known" if item.value else "it is empty"
+            return self._as(item, "not-taken", "", why)
         if why := self._refused(item.name, item.value):
             return self._as(item, "dangerous", "", why)
         if why := self._placed(item):
