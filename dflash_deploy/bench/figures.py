@@ -248,6 +248,7 @@ COMPARABLE = {
     "reasoning": ("maths",),
     "dialogue": ("chat",),
     "code, reasoning, maths, prose": ("code",),
+    "contexts of agents": ("code",),
 }
 
 

@@ -71,7 +71,7 @@ def _shown(found: Planned, made: Plan, asked: Asked | None) -> Iterator[Shown]:
     yield f"         {evidence_line(made)}"
     yield from model_lines(made)
     yield f"engine   {made.engine_title}, {made.runtime}"
-    yield from _why(found.ranked, made)
+    yield from why_lines(found.ranked, made)
     yield ""
     yield from _settings(made)
     yield ""
@@ -104,7 +104,7 @@ AHEAD = {
 }
 
 
-def _why(ranked: Iterable[Ranked], made: Plan) -> Iterator[str]:
+def why_lines(ranked: Iterable[Ranked], made: Plan) -> Iterator[str]:
     """The first models for this machine with the figures that decided, and the option for each other one."""
     for number, one in enumerate(ranked, 1):
         chosen = one.pair == made.pair.name
@@ -114,9 +114,9 @@ def _why(ranked: Iterable[Ranked], made: Plan) -> Iterator[str]:
         figures += f"concurrency {one.concurrency}"
         behind = f"; {one.unsafe or AHEAD[one.decided_by]}" if one.decided_by else ""
         yield f"{'why' if number == 1 else '':9}{number}. {'' if chosen else '--model '}{one.pair}: {figures}{behind}"
-    for made_so in made.decisions:
-        if made_so.name == Settings.data_parallel_size.name and made_so.origin != ".env":
-            yield f"{'':9}{made_so.name}={made_so.value}: {made_so.reason}"
+    for setting in made.decisions:
+        if setting.name == Settings.data_parallel_size.name and setting.origin.startswith("--goal"):
+            yield f"{'':9}{setting.name}={setting.value}: {setting.reason}"
 
 
 def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:

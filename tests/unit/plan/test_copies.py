@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from dflash_deploy.catalog.load import load_catalog
+from dflash_deploy.cli.plan import why_lines
 from dflash_deploy.errors import SettingsRefused
 from dflash_deploy.host.machine import HostFacts
 from dflash_deploy.plan.command import engine_command
@@ -64,6 +65,14 @@ def test_what_has_more_tokens_at_the_concurrency_is_chosen(concurrency: int, exp
     # both figures are in the reason, the larger one first
     figures = [int(word) for word in re.findall(r"(?:: |and )(\d+)(?: tokens/s| with|, less)", reason(plan))]
     assert figures[0] >= figures[1]
+
+
+@pytest.mark.parametrize(("goal", "lines"), [("throughput", 1), (None, 0)])
+def test_the_plan_says_under_the_models_why_copies(goal: Goal | None, lines: int) -> None:
+    plan = planned(Choice(model=DENSE, goal=goal, runtime="compose"), EIGHT_H100)
+    said = [line for line in why_lines((), plan) if "DATA_PARALLEL_SIZE=8" in line]
+    assert len(said) == lines
+    assert list(why_lines((), plan)) == said
 
 
 def test_a_model_that_needs_two_gpus_gets_copies_on_two() -> None:
