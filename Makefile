@@ -176,7 +176,7 @@ test-fleet: $(READY)
 test-ray: $(READY) .venv-ray/.ready
 	$(BIN)/pytest tests/ray
 
-# The real SGLang with the tiny models, with stand-ins in torch for its compiled kernels. It installs nothing: SGLang is
+# The real SGLang with the tiny models, with substitutes in torch for its compiled kernels. It installs nothing: SGLang is
 # unpacked from the package index, and what it imports is what vLLM does. Like `test-ray` it is not in `make test-all`: its
 # starts, of half a minute each on two idle cores, take minutes beside other tiers.
 test-sglang: $(READY)

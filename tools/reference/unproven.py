@@ -54,7 +54,7 @@ PROVEN: Mapping[str, tuple[Proof, ...]] = {
         ("its real HTTP server, without an engine, opens only /health", "tests/parsers/test_sglang_server.py"),
         ("log lines, failures and counters are its source's", "tests/parsers/test_sglang_source.py"),
         (
-            "with stand-ins for its kernels (`make test-sglang`): it drafts, and is closed",
+            "with substitutes for its kernels (`make test-sglang`): it drafts, and is closed",
             "tests/sglang/test_serving.py",
         ),
     ),
