@@ -68,9 +68,11 @@ _COMMAND = re.compile(rf"(?:(?<=`)|(?<=  )){PROGRAM}(?= [a-z-])")
 
 def as_run_here(text: Text) -> Text:
     """The text, with commands that can be pasted if the program is not on the PATH."""
-    if (ours := run_command_here()) == PROGRAM:
+    cuts = [at for found in _COMMAND.finditer(text.plain) for at in found.span()]
+    # most lines have no command, and the PATH is read for those that have one
+    if not cuts or (ours := run_command_here()) == PROGRAM:
         return text
-    pieces = text.divide([at for found in _COMMAND.finditer(text.plain) for at in found.span()])
+    pieces = text.divide(cuts)
     return Text("", end=text.end).join(Text(ours) if number % 2 else piece for number, piece in enumerate(pieces))
 
 

@@ -10,7 +10,7 @@ from dflash_deploy.doctor.check import Check, DoctorContext, at_least
 from dflash_deploy.errors import EngineMissing
 from dflash_deploy.host.ask import DOCKER_TIMEOUT, NVIDIA_DEVICE, ContainerEngine, ask, elsewhere, has_image
 from dflash_deploy.plan.result import Plan
-from dflash_deploy.runtime.registry import TagAnswer, another_tag, ask_tag
+from dflash_deploy.runtime.registry import TagAnswer, another_tag, ask_tag, image_here
 
 OLDEST_ENGINE = "20.10"
 OLDEST_COMPOSE = "2.20"
@@ -67,18 +67,16 @@ def base_image(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     name, base = "base image", plan.settings.dflash_base_image
     if plan.runtime != "compose" or subject.facts.container_engine is None or not base:
         return
-    have = next((image for image in (plan.settings.dflash_image, base) if image and has_image(image)), "")
+    have = image_here(plan)
     yield Check(name, "ok", f"{have} is on this machine") if have else judge_tag(base, ask_tag(base))
 
 
 def judge_tag(image: str, answer: TagAnswer) -> Check:
     """The result for the answer of the image's registry."""
+    name, saw = "base image", answer.about(image)
     if answer.exists is None:
-        saw = f"{answer.registry} did not say whether it has {image} ({answer.problem})"
-        return Check("base image", "skipped", saw, "`dflash-deploy up` pulls it")
-    if answer.exists:
-        return Check("base image", "ok", f"{answer.registry} has {image}")
-    return Check("base image", "no", f"{answer.registry} does not have {image}", another_tag(image, answer))
+        return Check(name, "skipped", saw, "`dflash-deploy up` pulls it")
+    return Check(name, "ok", saw) if answer.exists else Check(name, "no", saw, another_tag(image, answer))
 
 
 def _engine(engine: ContainerEngine) -> Check:

@@ -25,13 +25,12 @@ from dflash_deploy.errors import (
     SmokeTestFailed,
     WeightsMissing,
 )
-from dflash_deploy.host.ask import find_container_engine, has_image
 from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.plan.result import Choice, Plan, RuntimeName
 from dflash_deploy.planning import make_plan, plan_of
-from dflash_deploy.runtime.registry import another_tag, ask_tag
+from dflash_deploy.runtime.registry import another_tag, ask_tag, image_here
 from dflash_deploy.runtime.select import runtime_for
 from dflash_deploy.startup import PATIENCE
 from dflash_deploy.startup.engine import endpoint_of, whole_url
@@ -70,15 +69,13 @@ def try_base_image(plan: Plan, reporter: Reporter) -> None:
     A registry that does not say, as without a network, is noted: the pull itself may have another way to it.
     """
     base = plan.settings.dflash_base_image
-    if plan.runtime != "compose" or not base or find_container_engine() is None:
-        return
-    if has_image(plan.settings.dflash_image) or has_image(base):
+    if plan.runtime != "compose" or not base or image_here(plan):
         return
     answer = ask_tag(base)
     if answer.exists is None:
-        reporter.note(f"{answer.registry} did not say whether it has {base} ({answer.problem})")
+        reporter.note(answer.about(base))
     elif not answer.exists:
-        raise PreflightRefused(f"{answer.registry} does not have {base}", hint=another_tag(base, answer))
+        raise PreflightRefused(answer.about(base), hint=another_tag(base, answer))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,18 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import httpx
 
 from dflash_deploy.errors import SettingsRefused
+from dflash_deploy.host.ask import has_image
 from dflash_deploy.intake.answers import Answer, ForeignDocument, fetch_answer, new_client
 from dflash_deploy.intake.parse import Invalid, printable
 from dflash_deploy.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_deploy.plan.result import Plan
 
 SECONDS = 5.0  # for each answer; a network that drops packets takes it once
 MOST_PAGES = 5  # of tags
@@ -46,6 +51,12 @@ class TagAnswer:
     exists: bool | None
     problem: str = ""
     nearest: str = ""
+
+    def about(self, image: str) -> str:
+        """The answer as a sentence about the image."""
+        if self.exists is None:
+            return f"{self.registry} did not say whether it has {image} ({self.problem})"
+        return f"{self.registry} {'has' if self.exists else 'does not have'} {image}"
 
 
 class _Token(ForeignDocument):
@@ -153,6 +164,12 @@ def nearest_tag(tag: str, known: Iterable[str]) -> str:
     if alike:
         return lower[-1] if lower else alike[0][1]
     return difflib.get_close_matches(tag, names, n=1, cutoff=0.0)[0]
+
+
+def image_here(plan: Plan) -> str:
+    """The image of the engine, or the one that it is built on, if Docker has it already; else empty."""
+    settings = plan.settings
+    return next((one for one in (settings.dflash_image, settings.dflash_base_image) if one and has_image(one)), "")
 
 
 def another_tag(image: str, answer: TagAnswer) -> str:

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping
 
 import aiohttp
-import httpx
 
 from dflash_deploy.operations.key_file import key
 from dflash_deploy.operations.keys import usage_of_keys
@@ -15,18 +14,6 @@ from tests.support.server import Server
 NAMES = ("alice", "bob", "carol")
 REQUESTS = 240
 AT_ONCE = 8
-
-
-def engine_tokens(server: Server) -> Counter[str]:
-    """vLLM's own counters of tokens."""
-    with server.connect() as endpoint:
-        text = httpx.get(f"{endpoint.url}/metrics", headers={"Authorization": f"Bearer {server.key}"}, timeout=60).text
-    found = Counter[str]()
-    for line in text.splitlines():
-        for kind in ("prompt", "generation"):
-            if line.startswith(f"vllm:{kind}_tokens_total{{"):
-                found[kind] += int(float(line.rpartition(" ")[2]))
-    return found
 
 
 def by_name(server: Server) -> Mapping[str, Counter[str]]:
@@ -64,7 +51,7 @@ def test_the_sums_by_name_are_the_engines_own(drafting: Server) -> None:
         dflash("keys", "add", name, at=drafting.directory).succeeded()
     try:
         values = [key(drafting.directory, name).key.reveal() for name in NAMES]
-        before, owners = engine_tokens(drafting), by_name(drafting)["owner"]
+        before, owners = drafting.counted_tokens(), by_name(drafting)["owner"]
         with drafting.connect() as endpoint:
             url, model = endpoint.url, endpoint.model
 
@@ -75,7 +62,7 @@ def test_the_sums_by_name_are_the_engines_own(drafting: Server) -> None:
                 await asyncio.gather(*waiting)
 
         asyncio.run(all_of_them())
-        counted, after = by_name(drafting), engine_tokens(drafting)
+        counted, after = by_name(drafting), drafting.counted_tokens()
         assert [counted[name]["good"] for name in NAMES] == [REQUESTS / 3] * 3
         total = sum((counted[name] for name in NAMES), Counter[str]())
         assert counted["owner"]["generation"] == owners["generation"]

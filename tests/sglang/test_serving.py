@@ -1,7 +1,6 @@
 """The real SGLang with its drafter: what it answers, what it counts, and what the commands say of it."""
 
 import re
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -128,21 +127,9 @@ def test_a_load_is_measured_with_drafts_and_without(drafting: Server) -> None:
     assert len({row["output_tokens"] for row in rows}) == 1
 
 
-def engine_tokens(server: Server) -> Counter[str]:
-    """SGLang's own counters of tokens."""
-    with server.connect() as endpoint:
-        text = httpx.get(f"{endpoint.url}/metrics", headers={"Authorization": f"Bearer {server.key}"}, timeout=60).text
-    found = Counter[str]()
-    for line in text.splitlines():
-        for kind in ("prompt", "generation"):
-            if line.startswith(f"sglang:{kind}_tokens_total{{"):
-                found[kind] += int(float(line.rpartition(" ")[2]))
-    return found
-
-
 def test_what_is_counted_by_name_is_what_the_engine_has_counted(drafting: Server) -> None:
     """Her key may have one request in flight: each of these has ended when its answer has."""
-    before = engine_tokens(drafting)
+    before = drafting.counted_tokens()
     chat = [{"role": "user", "content": "Count from 1 to 5."}]
     with drafting.connect() as endpoint:
         url, model = endpoint.url, endpoint.model
@@ -156,7 +143,7 @@ def test_what_is_counted_by_name_is_what_the_engine_has_counted(drafting: Server
         sent = {"model": model, "max_tokens": 9, **body}
         said = httpx.post(url + path, json=sent, headers={"x-api-key": ALICE_KEY}, timeout=300)
         assert said.status_code == 200, said.text
-    counted = engine_tokens(drafting) - before
+    counted = drafting.counted_tokens() - before
     (used,) = (one for one in usage_of_keys(drafting.directory).keys if one.name == "alice")
     assert (used.prompt_tokens, used.generation_tokens) == (counted["prompt"], counted["generation"])
     assert used.requests == {"200": 5}

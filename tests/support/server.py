@@ -1,8 +1,13 @@
 """One native deployment that tests and benchmarks share."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+
+import httpx
 
 from dflash_deploy.assets import asset
 from dflash_deploy.client.endpoint import Endpoint
@@ -65,3 +70,20 @@ class Server:
     def key(self) -> str:
         """The key of the endpoint."""
         return Deployment(self.directory).key.reveal()
+
+    def counted_tokens(self) -> Counter[str]:
+        """The engine's own counters of tokens, `prompt` and `generation`."""
+        header = {"Authorization": f"Bearer {self.key}"}
+        with self.connect() as endpoint:
+            text = httpx.get(f"{endpoint.url}/metrics", headers=header, timeout=60).text
+        found = Counter[str]()
+        for kind, value in re.findall(r"^(?:vllm|sglang):(prompt|generation)_tokens_total{.* (\S+)$", text, re.M):
+            found[kind] += int(float(value))
+        return found
+
+    def places_of_the_key(self) -> list[Path]:
+        """The files of the deployment, and the command lines of the machine, that hold the key."""
+        files = (path for path in self.directory.rglob("*") if path.is_file())
+        # asked one by one: processes end meanwhile
+        lines = (path for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists())
+        return [path for path in chain(files, lines) if self.key in path.read_text(errors="replace")]

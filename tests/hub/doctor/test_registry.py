@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         place = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.server.asked.append(f"{self.command} {self.path}")
-        time.sleep(self.server.delay)
+        self.server.answers.wait(20)
         if self.path.startswith("/token"):
             self.reply(200, {"access_token": "for-everybody"})
         elif self.headers.get("authorization") != "Bearer for-everybody":
@@ -117,12 +117,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 class _Registry(ThreadingHTTPServer):
     daemon_threads = True
-    delay = 0.0
     realm = ""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.asked: list[str] = []
+        self.answers = Event()
+        self.answers.set()
 
     @property
     def image(self) -> str:
@@ -154,7 +155,7 @@ def test_a_realm_on_another_protocol_is_not_asked(guarded: _Registry) -> None:
 
 def test_a_registry_that_does_not_answer_is_given_up(guarded: _Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asked, "SECONDS", 0.2)
-    guarded.delay = 20.0
+    guarded.answers.clear()
     started = time.monotonic()
     assert ask_tag(f"{guarded.image}:v2").exists is None
     assert time.monotonic() - started < 5

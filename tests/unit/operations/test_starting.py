@@ -23,6 +23,7 @@ from dflash_deploy.operations.reporter import SILENT, Reporter
 from dflash_deploy.operations.up import Start, Started
 from dflash_deploy.plan.result import Choice, Plan
 from dflash_deploy.rules.table import plan_deployment
+from dflash_deploy.runtime import registry
 from dflash_deploy.runtime.registry import TagAnswer
 from dflash_deploy.startup.start import Ready
 from tests.support.machines import MACHINES, RECORDED
@@ -69,8 +70,7 @@ def test_a_start_under_a_domain_is_good_without_its_certificate(
 
 def tried(monkeypatch: pytest.MonkeyPatch, answer: TagAnswer, *there: str) -> list[str]:
     """The notes of a start on an H100 whose Docker has these images, and whose registry answers so."""
-    monkeypatch.setattr(starting, "find_container_engine", object)
-    monkeypatch.setattr(starting, "has_image", lambda name: name in there)
+    monkeypatch.setattr(registry, "has_image", lambda name: name in there)
     monkeypatch.setattr(starting, "ask_tag", lambda name: answer)
     notes: list[str] = []
     reporter = cast(Reporter, SimpleNamespace(note=notes.append))
@@ -95,9 +95,23 @@ def a_start(place: Path, *, base: str = "vllm/vllm-openai:v0.33.0", first: bool 
     edited = {"DFLASH_BASE_IMAGE": base}
     plan = plan_deployment(MACHINES["h100"], Choice(runtime="compose", edited=edited), load_catalog())
     report = CheckReport(())
-    figures = {"seconds": 1.0, "tokens_per_second": None, "acceptance_length": None, "checks": (), "fixed": None}
-    whole = {"endpoint": "", "state": "ready", "model": "m", "runtime": "compose", "changed": True, **figures}
-    return Started(written(place), plan, report, "4", first=first, **whole)  # type: ignore[arg-type]
+    return Started(
+        written(place),
+        plan,
+        report,
+        "4",
+        endpoint="",
+        state="ready",
+        model="m",
+        runtime="compose",
+        changed=True,
+        seconds=1.0,
+        tokens_per_second=None,
+        acceptance_length=None,
+        checks=(),
+        fixed=None,
+        first=first,
+    )
 
 
 @pytest.mark.parametrize(("base", "first", "offered"), [

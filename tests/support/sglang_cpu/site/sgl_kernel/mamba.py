@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+# mypy does not find it, since it is on the path of SGLang's processes only: hence the two `untyped-decorator`
 from sgl_kernel import op
 
 
