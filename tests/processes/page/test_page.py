@@ -207,7 +207,7 @@ def test_it_fits_a_phone_and_a_desk_in_light_and_dark(width: int, dark: bool, ta
     ended(tab)
     tab.open(shown.origin, width=width, dark=dark)
     tab.until("document.querySelector('.answer')")
-    assert tab.evaluate("return document.documentElement.scrollWidth - innerWidth") == 0
+    tab.until("document.documentElement.scrollWidth === innerWidth")
     drawer = "document.querySelector('.q-drawer').getBoundingClientRect()"
     if width < 1000:
         tab.until(f"{drawer}.left >= innerWidth")

@@ -62,6 +62,8 @@ def test_a_leak_is_found_and_a_cache_that_fills_is_none() -> None:
 def test_what_was_measured_too_shortly_is_skipped() -> None:
     few = found(memory()[:10], requests()[:10])
     assert (few["memory"].status, few["latency"].status, few["errors"].status) == ("skipped", "skipped", "passed")
+    waited = requests(lambda at, one: replace(one, gaps=[18.3]) if at == 3 else one)
+    assert found(asked=waited[:10])["stalls"].status == "skipped"
     none = found([], [])
     assert (none["memory"].got, none["stalls"].status, none["errors"].status) == ("unknown", "skipped", "failed")
 
