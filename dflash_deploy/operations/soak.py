@@ -117,7 +117,7 @@ def soak_checks(memory: Memory, requests: Requests, caches: int) -> Iterator[Che
         grew = after - before > GROWS * before and max(sizes) - sizes[0] > caches
     yield _result("memory", grew, f"from {sizes[0] / MIB:,.0f} to {sizes[-1] / MIB:,.0f} MiB" if sizes else "unknown")
     silences = [(max(one.ttft, *one.gaps, 0.0), at) for at, _, one in requests if not one.problem]
-    # of few, on a busy machine, the one that waited for the others is no stall
+    # one of a few answers may just have waited for the others
     enough = len(silences) >= LEAST
     limit = max(STALL_S, SLOWER * median(silent for silent, _ in silences)) if silences else 0.0
     longest, at = max(silences, default=(0.0, 0.0))

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,9 @@ def test_two_commands_behind_the_installation_lead_to_an_own_answer(home: Path) 
     # the port of each program's examples is taken
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", 8000))
-        other.listen()
+        with suppress(OSError):  # by somebody else already
+            other.bind(("127.0.0.1", 8000))
+            other.listen()
         with on_screen("up", at=home) as screen:
             screen.shows("Start it? [Y/n]:")
             screen.types("")

@@ -16,6 +16,7 @@ from dflash_deploy.cli.app import app
 from dflash_deploy.errors import ExitCode
 from tests.support.command_server import command_server
 from tests.support.hints import hint_problems
+from tests.support.ports import free_port
 from tests.support.schemas import checked_output
 
 # Seconds after which a command counts as hung. A start that takes 40 takes some minutes beside other engines.
@@ -94,7 +95,9 @@ def invoke(*args: str) -> Ran:
 
 def initialise(*options: str, at: Path) -> None:
     """Make `at` a deployment with `init`, in this process: a second faster, for tests of other commands."""
-    invoke("init", "--dir", str(at), *options).succeeded()
+    # not the first free one, as `init` takes it: a test beside this one may take the same
+    port = () if "--port" in options else ("--port", str(free_port()))
+    invoke("init", "--dir", str(at), *port, *options).succeeded()
 
 
 def edit_env(directory: Path, **values: str) -> None:
