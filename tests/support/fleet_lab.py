@@ -66,7 +66,7 @@ class Host:
             *server_lines,
         )
         config.write_text("\n".join(lines) + "\n")
-        script = f"mount --bind {self.root}/passwd /etc/passwd; {before}exec {SSHD} -D -e -f {config}"
+        script = f"mount --bind {self.root}/etc /etc; {before}exec {SSHD} -D -e -f {config}"
         with (self.root / "sshd.log").open("ab") as log:
             self.server = subprocess.Popen(
                 ["ip", "netns", "exec", self.namespace, "sh", "-c", script], stdin=subprocess.DEVNULL, stderr=log
@@ -256,7 +256,9 @@ def fill(found: Lab) -> None:
         host.new_host_key()
         (host.root / "authorized_keys").write_text((found.root / "id.pub").read_text())
         lines = (line for line in passwd if not line.startswith("root:"))
-        (host.root / "passwd").write_text("\n".join((f"root:x:0:0:root:{host.home}:/bin/sh", *lines)) + "\n")
+        # the whole directory: a file that is mounted over /etc/passwd is gone when an installed package adds a user
+        shutil.copytree("/etc", host.root / "etc", symlinks=True)
+        (host.root / "etc" / "passwd").write_text("\n".join((f"root:x:0:0:root:{host.home}:/bin/sh", *lines)) + "\n")
     found.ssh_config.write_text(
         f"User root\nIdentityFile {found.root}/id\nIdentitiesOnly yes\nUserKnownHostsFile {found.root}/known_hosts\n"
         "GlobalKnownHostsFile /dev/null\n"
