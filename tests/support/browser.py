@@ -17,6 +17,7 @@ from tests.support.ports import free_port
 
 DRIVER = "chromedriver"
 CHROMIUM = "chromium"
+HANGS = 300.0  # seconds after which something counts as hung
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-device-scale-factor=1")
 
@@ -72,7 +73,7 @@ class Page:
             found.append(self.evaluate(f"return {script}"))
             return bool(found[-1])
 
-        assert wait_until(is_true, 60), script
+        assert wait_until(is_true, HANGS), script
         return found[-1]
 
     def write(self, text: str) -> None:
@@ -101,7 +102,7 @@ class Page:
             opened.extend(one["backendNodeId"] for one in said)
             return bool(opened)
 
-        assert wait_until(has_opened, 60), "no dialog opened"
+        assert wait_until(has_opened, HANGS), "no dialog opened"
         names = [str(file) for file in files]
         self._command("DOM.setFileInputFiles", {"files": names, "backendNodeId": opened[-1]})
         self._command("Page.setInterceptFileChooserDialog", {"enabled": False})
@@ -131,8 +132,8 @@ def browser() -> Iterator[Page]:
     port = free_port()
     with subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as client:
-                if not wait_until(lambda: _listens(client), 300):
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=HANGS, trust_env=False) as client:
+                if not wait_until(lambda: _listens(client), HANGS):
                     raise NoBrowser("chromedriver does not answer")
                 yield from _tab(client)
         finally:
@@ -149,7 +150,7 @@ def _tab(client: httpx.Client) -> Iterator[Page]:
     assert made.is_success, made.text
     session = made.json()["value"]["sessionId"]
     try:
-        with httpx.Client(base_url=client.base_url.join(f"/session/{session}/"), timeout=60, trust_env=False) as tab:
+        with httpx.Client(base_url=client.base_url.join(f"/session/{session}/"), timeout=HANGS, trust_env=False) as tab:
             yield Page(tab)
     finally:
         client.delete(f"/session/{session}")
