@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dflash_deploy.catalog.models import Attention, Drafter, ModelPair, Shape
 
@@ -85,7 +85,7 @@ class Sizing:
 class _Layers:
     """Layers with the same cache before pages are made equal: bytes of one token, or of one recurrent state."""
 
-    count: int
+    count: int = field(compare=False)
     per_token: int = 0
     """0 for a recurrent state."""
     state: int = 0
@@ -138,9 +138,8 @@ def _merged(layers: list[_Layers]) -> list[_Layers]:
     """Layers of target and drafter with the same cache as one kind, as vLLM groups layers by their spec."""
     merged: dict[_Layers, int] = {}
     for one in layers:
-        alike = replace(one, count=0)
-        merged[alike] = merged.get(alike, 0) + one.count
-    return [replace(alike, count=count) for alike, count in merged.items()]
+        merged[one] = merged.get(one, 0) + one.count
+    return [one if one.count == count else replace(one, count=count) for one, count in merged.items()]
 
 
 def _all_grow(layers: list[_Layers]) -> bool:
