@@ -28,6 +28,7 @@ _BARE = re.compile(r"[^'\"#$()]*\s[^'\"#$()]*$")
 _PROGRAM = re.compile(r"[A-Za-z_][\w./-]*")
 MODEL_FLAGS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
 _DEEPEST = 4
+_DRY_RUN = "paste the command that it ends in, or let it run against recorders: --dry-run-script"
 
 # Names of items: the command of a second engine, the command of a container that is in another file, and words that
 # the caller of the script adds.
@@ -41,18 +42,18 @@ def recipe_of_script(text: str, script: Script | None = None, line: int = 1, lev
     """
     script = script or Script()
     found: ForeignRecipe | None = None
-    exports: list[RecipeItem] = []
-    beside: list[RecipeItem] = []
+    started: ShellCommand | None = None
+    exports, beside = list[RecipeItem](), list[RecipeItem]()
     for command in script.commands(tidied(text) if level == 0 else text, line):
         exports += [_variable(name, word) for name, word in command.exports]
         read = _engine_command(command, script, level)
-        if read and (found is None or not found.items):
+        given = [item.name for item in found.items] if found else []
+        if read and (not given or ELSEWHERE in given):
             if command.logic:
-                raise HasLogic(
-                    f"line {command.words[0].line}: `{command.logic}` decides what this script starts",
-                    hint="paste the command that it ends in, or let it run against recorders: --dry-run-script",
-                )
-            found = read
+                said = f"line {command.words[0].line}: `{command.logic}` decides what this script starts"
+                raise HasLogic(said, hint=_DRY_RUN)
+            beside += _other_command(started) if started else ()
+            found, started = read, command
         elif read is None:
             beside += _other_command(command)
         else:
@@ -218,7 +219,8 @@ def _of_container(words: Sequence[ShellWord], script: Script, level: int) -> For
         options.append(RecipeItem("container", "--image", image, rest[0].line, rest[0].unset))
     # the name of a service or container tells the engine, if its command has arguments only
     found = contained(rest[0].text, inner, options, script, level, form=f"docker {words[at].text}")
-    return found and replace(found, image=image)
+    another = found and not whole and ELSEWHERE in [item.name for item in found.items]
+    return None if another else found and replace(found, image=image)
 
 
 def contained(
@@ -246,12 +248,9 @@ def contained(
 
 def _of_image(image: str) -> tuple[str, ...]:
     """The engines whose image this is, by its name."""
-    return tuple(
-        name
-        for name, rules in engine_rules().items()
-        if rules.images and rules.serves and re.search(rules.images, image, re.I)
-        if not re.search(container_rules().beside_engines, image, re.I)
-    )
+    others = re.search(container_rules().beside_engines, image, re.I)
+    serving = () if others else ((name, one.images) for name, one in engine_rules().items() if one.serves)
+    return tuple(name for name, images in serving if images and re.search(images, image, re.I))
 
 
 def engines_of_arguments(words: Sequence[ShellWord], least: int = 2) -> tuple[str, ...]:
@@ -282,12 +281,16 @@ def _arguments_only(words: Sequence[ShellWord]) -> bool:
 
 def _mount(item: RecipeItem) -> Iterator[tuple[str, str]]:
     if item.name == "--volume" and len(parts := item.value.split(":")) > 1:
-        yield parts[1].rstrip("/"), parts[0]
+        outer, inner = parts[:2]
     elif item.name == "--mount":
         fields = dict(part.partition("=")[::2] for part in item.value.split(","))
-        target = fields.get("target") or fields.get("dst") or fields.get("destination")
-        if target:
-            yield target.rstrip("/"), fields.get("source") or fields.get("src") or ""
+        inner = fields.get("target") or fields.get("dst") or fields.get("destination") or ""
+        outer = fields.get("source") or fields.get("src") or ""
+    else:
+        return
+    # named volumes have no directory of their own
+    if inner and outer[:1] in tuple("/.~$"):
+        yield inner.rstrip("/"), outer
 
 
 def _without_env(item: RecipeItem) -> Iterator[RecipeItem]:
@@ -310,10 +313,10 @@ def _container_options(words: Sequence[ShellWord]) -> tuple[list[RecipeItem], Se
             options.append(RecipeItem("command", ADDED, words[0].text, words[0].line))
             words = words[1:]
             continue
-        if len(name) > 2 and name[:2] in ("-e", "-v", "-p") and name[1] != "-":
+        if len(name) > 2 and name[:2] in ("-e", "-v", "-p"):
             # -e NAME=VALUE in one word
             name, given, value = name[:2], "=", words[0].text[2:]
-        if not given and name not in switches and len(words) > 1:
+        if not given and name not in switches and len(words) > 1 and not FLAG.match(words[1].text):
             value, unset, taken = words[1].text, words[1].unset, 2
         options.append(RecipeItem("container", container_rules().short.get(name, name), value, words[0].line, unset))
         words = words[taken:]
@@ -377,7 +380,7 @@ def _argument(flag: str, values: Sequence[ShellWord], line: int, rules: EngineRu
             key, _, number = pair.partition("=")
             yield RecipeItem("argument", f"{flag}.{key}", number, line)
         return
-    yield RecipeItem("argument", flag or "(words)", value, line, unset)
+    yield RecipeItem("argument", flag or "(words)", value, line, unset, words=tuple(texts) if texts[1:] else ())
 
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +29,7 @@ _OWN_OF_POD = ("hostNetwork", "hostPID", "hostIPC", "initContainers", "nodeSelec
 
 def recipes_of_yaml(text: str, compose: Compose | None = None) -> tuple[ForeignRecipe, ...]:
     """Every engine of a text in YAML, with the name that the file has for it. Raises RecipeRefused."""
-    found: list[ForeignRecipe] = []
+    found: list[tuple[str, ForeignRecipe]] = []
     if not _YAML.search(text):
         return ()
     for part in re.split(r"^---\s*$", text, flags=re.M):
@@ -40,8 +41,11 @@ def recipes_of_yaml(text: str, compose: Compose | None = None) -> tuple[ForeignR
                 raise RecipeRefused(f"the recipe {problem}", hint="check its indentation") from None
             continue
         if isinstance(document, dict):
-            found += _of_document(document, text, compose)
-    return tuple(found)
+            data = document.get("metadata")
+            title = str(data.get("name") or "") if isinstance(data, dict) else ""
+            found += ((title, one) for one in _of_document(document, text, compose))
+    same = Counter(one.name for _, one in found)
+    return tuple(replace(one, name=title) if title and same[one.name] > 1 else one for title, one in found)
 
 
 def is_document(text: str) -> bool:
@@ -57,14 +61,19 @@ def _of_document(document: Mapping[str, Any], text: str, compose: Compose | None
     engine = next(
         (n for n, r in engine_rules().items() if r.runtime and str(document.get("runtime")).startswith(r.runtime)), ""
     )
-    models, stack = document.get("models"), document.get("servingEngineSpec")
+    models, stack, image = document.get("models"), document.get("servingEngineSpec"), document.get("image")
     if isinstance(document.get("services"), dict):
         yield from _of_compose(document, text, lines, compose)
     elif "apiVersion" in document or "kind" in document or "modelArtifacts" in document:
         for around, pod in _pods(_model_service(document)):
             yield from _of_pod(pod, around, lines)
     elif isinstance(stack, dict) and isinstance(stack.get("modelSpec"), list):
-        yield from (_of_values(one, lines) for one in stack["modelSpec"] if isinstance(one, dict))
+        shared = {key: value for key, value in stack.items() if key != "modelSpec"}
+        yield from (_of_values({**shared, **one}, lines) for one in stack["modelSpec"] if isinstance(one, dict))
+    elif isinstance(image, dict) and isinstance(image.get("command"), list):
+        # values of vLLM's own chart
+        name = ":".join(str(image[key]) for key in ("repository", "tag") if key in image)
+        yield from filter(None, [_of_service({**image, "image": name}, "pod", lines)])
     elif isinstance(models, dict) and any(isinstance(one, dict) and "cmd" in one for one in models.values()):
         yield from _of_swap(document, models, lines)
     elif command is not None and "models" not in document:
@@ -111,8 +120,9 @@ def _model_service(values: Mapping[str, Any]) -> Mapping[str, Any]:
     artifacts = values.get("modelArtifacts")
     if not isinstance(artifacts, dict):
         return values
+    uri = str(artifacts.get("uri", ""))
     program = next(rules.programs[0] for rules in engine_rules().values() if rules.chart)
-    command = [*program, str(artifacts.get("uri", "")).removeprefix("hf://")]
+    command = [*program, str(artifacts.get("name", "")) if "{{" in uri else uri.removeprefix("hf://")]
     found = dict[str, Any]()
     for part in ("prefill", "decode"):
         pod = values.get(part)
@@ -120,7 +130,7 @@ def _model_service(values: Mapping[str, Any]) -> Mapping[str, Any]:
             tensor = (pod.get("parallelism") or {}).get("tensor", 1)
             started = [*command, "--tensor-parallel-size", str(tensor)]
             served = [one for one in pod["containers"] if isinstance(one, dict)]
-            own = [{"command": started, **one} if "modelCommand" in one else one for one in served]
+            own = [{"command": started, **one, "name": part} if "modelCommand" in one else one for one in served]
             found[part] = {"replicas": pod.get("replicas"), "containers": own}
     return found
 
@@ -135,6 +145,9 @@ def _pods(node: object, around: Sequence[RecipeItem] = ()) -> Iterator[tuple[Seq
             return
         if "image" in node and isinstance(node.get("args", node.get("command")), list):
             yield around, {"containers": [node]}
+        elif re.search("huggingface|vllm", str(node.get("modelFormat")), re.I):
+            yield around, {"containers": [_of_kserve(node)]}
+            return
         for inner in node.values():
             yield from _pods(inner, around)
     elif isinstance(node, list):
@@ -142,21 +155,24 @@ def _pods(node: object, around: Sequence[RecipeItem] = ()) -> Iterator[tuple[Seq
             yield from _pods(inner, around)
 
 
+def _of_kserve(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The model of an InferenceService of KServe, whose runtime passes its arguments to vLLM."""
+    named = {"--model_id": "--model", "--model_name": "--served-model-name"}
+    args = model["args"] if isinstance(model.get("args"), list) else []
+    words = (str(one).partition("=") for one in args)
+    uri = [f"--model={model['storageUri'][5:]}"] if str(model.get("storageUri")).startswith("hf://") else []
+    return {**model, "args": [*uri, *("".join((named.get(name, name), *given)) for name, *given in words)]}
+
+
 def _of_pod(pod: Mapping[str, Any], around: Sequence[RecipeItem], lines: _Lines) -> Iterator[ForeignRecipe]:
-    places = {
-        str(one.get("name")): str((one.get("hostPath") or {}).get("path") or one.get("name"))
-        for one in pod.get("volumes") or []
-        if isinstance(one, dict) and isinstance(one.get("hostPath") or {}, dict)
-    }
+    volumes = {str(one.get("name")): one.get("hostPath") for one in pod.get("volumes") or [] if isinstance(one, dict)}
+    places = {name: of["path"] for name, of in volumes.items() if isinstance(of, dict) and of.get("path")}
+    own = {k: pod[k] for k in _OWN_OF_POD if k in pod}
     containers = [one for one in pod["containers"] if isinstance(one, dict)]
     for container in containers:
         mounts = [one for one in container.get("volumeMounts") or [] if isinstance(one, dict)]
         named = [{**one, "name": places.get(str(one.get("name")), one.get("name"))} for one in mounts]
-        whole = {
-            **container,
-            **({"volumeMounts": named} if named else {}),
-            **{k: pod[k] for k in _OWN_OF_POD if k in pod},
-        }
+        whole = {**container, **({"volumeMounts": named} if named else {}), **own}
         if found := _of_service(whole, "pod", lines):
             others = ", ".join(str(one.get("name", "")) for one in containers if one is not container)
             beside = [RecipeItem("container", "--service", others, 0)] if others else []
@@ -169,16 +185,9 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
     first, then = ("command", "args") if kubernetes else ("entrypoint", "command")
     words = [word for key in (first, then) for word in _words(service.get(key), script, lines, lines.of(f"{key}:"))]
     image = script.text(str(service.get("image", "")))
-    left = {
-        key: value
-        for key, value in service.items()
-        if key not in (first, then, "image", "name", "environment", "env") and value is not None
-    }
-    options = [
-        RecipeItem("container", name, word.text, word.line, word.unset)
-        for key, value in left.items()
-        for name, word in _options(key, value, script, lines)
-    ]
+    used = (first, then, "image", "name", "environment", "env")
+    left = ((key, value) for key, value in service.items() if key not in used and value is not None)
+    options = [item for key, value in left for item in _options(key, value, script, lines)]
     if image.text:
         options.append(RecipeItem("container", "--image", image.text, lines.of("image:"), image.unset))
     variables = _variables(service.get("env" if kubernetes else "environment"), script, lines)
@@ -190,7 +199,7 @@ def _of_service(service: Mapping[str, Any], form: str, lines: _Lines) -> Foreign
     return found.beside(*variables) if found else None
 
 
-def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator[tuple[str, ShellWord]]:
+def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator[RecipeItem]:
     """A key as options of `docker run`: one for each entry of a list."""
     name = container_rules().keys.get(key, f"--{key.replace('_', '-')}")
     if key in ("hostNetwork", "hostPID", "hostIPC"):
@@ -204,26 +213,19 @@ def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator
             written = f"{entry.get('source', entry.get('name', ''))}:{entry.get('target', entry.get('mountPath', ''))}"
         word = script.text(written)
         line = lines.of(written) if isinstance(value, list) else 0
-        yield name, ShellWord(word.text, line or lines.of(f"{key}:"), word.unset)
-
-
-def _environment(written: object, script: Script) -> Iterator[tuple[str, ShellWord]]:
-    """Variables of a service: a mapping, a list of NAME=VALUE, or the entries of a pod."""
-    if isinstance(written, dict):
-        for name, value in written.items():
-            yield str(name), script.text("" if value is None else _scalar(value))
-    for entry in written if isinstance(written, list) else []:
-        if isinstance(entry, dict):
-            name, value = str(entry.get("name", "")), entry.get("value")
-            yield name, script.text(_scalar(value)) if value is not None else ShellWord("", 0, f"${name}")
-        else:
-            name, given, text = str(entry).partition("=")
-            yield name, script.text(text) if given else ShellWord("", 0, f"${name}")
+        yield RecipeItem("container", name, word.text, line or lines.of(f"{key}:"), word.unset)
 
 
 def _variables(written: object, script: Script, lines: _Lines) -> Iterator[RecipeItem]:
-    """Variables of a service as items."""
-    for name, word in _environment(written, script):
+    """Variables of a service: a mapping, a list of NAME=VALUE, or the entries of a pod."""
+    named = written.items() if isinstance(written, dict) else ()
+    entries = [{"name": name, "value": "" if value is None else value} for name, value in named]
+    for entry in entries or (written if isinstance(written, list) else ()):
+        name, given, text = str(entry).partition("=")
+        if isinstance(entry, dict):
+            name, text = str(entry.get("name", "")), _scalar(entry.get("value"))
+            given = "" if entry.get("value") is None else "="
+        word = script.text(text) if given else ShellWord("", 0, f"${name}")
         yield RecipeItem("variable", name, word.text, lines.of(name), word.unset)
 
 
@@ -257,18 +259,23 @@ def _of_values(values: Mapping[str, Any], lines: _Lines) -> ForeignRecipe:
     words = ["--model", str(values.get("modelURL", "")), *_flags({k: v for k, v in config.items() if k != "extraArgs"})]
     items = tuple(arguments_of([ShellWord(word, lines.of(word)) for word in [*words, *extra]], engines))
     image = ":".join(str(values[key]) for key in ("repository", "tag") if key in values)
-    renamed = {"--replicas" if key == "replicaCount" else f"--{key}": value for key, value in values.items()}
-    used = ("--name", "--modelURL", "--vllmConfig", "--repository", "--tag", "--env")
-    beside = [item for item in _left(renamed, used, lines) if (item.name, item.value) != ("--replicas", "1")]
+    renamed = {_option_of(key): v for key, v in values.items() if (key, v) != ("replicaCount", 1)}
+    used = {_option_of(key) for key in ("name", "modelURL", "vllmConfig", "repository", "tag", "env")}
+    beside = [*_left(renamed, used, lines)]
     beside += [RecipeItem("container", "--image", image, lines.of("tag:"))] if image else []
     found = ForeignRecipe("Helm values", engines, image, contained=True, items=items, name=str(values.get("name", "")))
     return found.beside(*beside, *_variables(values.get("env"), Script(), lines))
 
 
+def _option_of(key: str) -> str:
+    name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", str(key)).lower().replace("_", "-")
+    return "--replicas" if name == "replica-count" else f"--{name}"
+
+
 def _flags(values: Mapping[str, Any]) -> Iterator[str]:
     """Keys and values as arguments; `false` is left out."""
     for key, value in values.items():
-        flag = "--" + re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", str(key)).lower().replace("_", "-")
+        flag = _option_of(key)
         if value is True:
             yield flag
         elif isinstance(value, list):
@@ -314,7 +321,8 @@ def _of_template(document: Mapping[str, Any], key: str, lines: _Lines) -> Iterat
     defaults = document.get("defaults")
     values = {"model": document.get("model", ""), **(defaults if isinstance(defaults, dict) else {})}
     written = str(document[key])
-    text = re.sub(r"\{\{|\}\}|\{(\w+)\}", lambda found: _filled(found, values), written)
+    filled = {"{{": "{", "}}": "}", **{f"{{{name}}}": _scalar(value) for name, value in values.items()}}
+    text = re.sub(r"\{\{|\}\}|\{\w+\}", lambda found: filled.get(found[0], f"${found[0]}"), written)
     start = lines.of(written.strip().splitlines()[0]) if written.strip() else 1
     found = recipe_of_script(text, Script(), start or 1)
     if found is None:
@@ -342,9 +350,3 @@ def _command_of(engine: str, defaults: Mapping[str, Any]) -> str:
         flag = next(own, f"--{name.replace('_', '-')}")
         words += [] if value is False else [flag] if value is True else [flag, f'"{{{name}}}"']
     return " ".join(words)
-
-
-def _filled(found: re.Match[str], values: Mapping[str, Any]) -> str:
-    if found[1] is None:
-        return found[0][0]
-    return _scalar(values[found[1]]) if found[1] in values else f"${{{found[1]}}}"

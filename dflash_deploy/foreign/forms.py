@@ -18,17 +18,11 @@ from typing import Annotated
 from pydantic import Field
 
 from dflash_deploy.catalog.read import Entry, read_packaged
-from dflash_deploy.foreign.command import (
-    SECOND,
-    arguments_of,
-    contained,
-    recipe_of_script,
-    variables_of,
-)
+from dflash_deploy.foreign.command import SECOND, arguments_of, contained, recipe_of_script, variables_of
 from dflash_deploy.foreign.documents import Compose, is_document, recipes_of_yaml
 from dflash_deploy.foreign.items import ForeignRecipe, HasLogic, RecipeItem, RecipeRefused, SeveralEngines, ShellWord
 from dflash_deploy.foreign.rules import container_rules, engine_rules
-from dflash_deploy.foreign.shell import Script
+from dflash_deploy.foreign.shell import OPTION, Script, one_word
 from dflash_deploy.intake.parse import Invalid, parse_json
 
 MOST_CHARACTERS = 2**20  # characters of a recipe
@@ -38,10 +32,15 @@ _MARK = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)")
 _PRE = re.compile(r"<pre\b[^<>]*>", re.I)
 _START = re.compile(
     r"^[ \t]*(?:\S+@\S+[$#] |[$>] |- `?|`)?((?:[A-Z_]+=\S+ )*(?:sudo |exec )?"
-    r"(?:docker|podman|(?:\S*/)?(?:vllm serve|python3? -m (?:vllm|sglang)|sglang serve|llama-server))\b.*)$", re.M
+    r"(?:docker|podman|(?:\S*[/\\])?(?:vllm serve|python3? -m (?:vllm|sglang)|sglang serve|llama-server))\b.*)$", re.M
 )  # fmt: skip
 # An assignment of a batch file or PowerShell script that is not in a block, and what may be before and after a command.
-_SET = re.compile(r'(?i)^(?:@?set[ \t]+("?)(?=\w+=)|\$\{?)(\w+)\}?[ \t]*(\+?)=(?![ \t]*(?:Start-Process|&|@\())(.*)')
+_SET = re.compile(
+    r'(?i)^(?:@?set[ \t]+("?)(?=\w+=)|(?:\[[\w.]+(?:\[\])?\])?\$\{?)(\w+)\}?'
+    r"[ \t]*(\+?)=(?![ \t]*(?:Start-Process|&|@\())(.*)"
+)
+_JOINED = r'^"[^"]* && (\S*llama-server.*)"$|^[^"]* && (?=\S*llama-server)'  # also in the quotes of `cmd /k`
+_EXPRESSION = re.compile(r"[ \t]*\(?(?:if\b|\w+-\w+[ \t]|\[|-\w|@\{)")  # of PowerShell: nothing is evaluated
 _BEFORE = re.compile(
     r'(?i)^@?(?:start[ \t]+(?:"[^"]*"[ \t]+)?(?:/\w+[ \t]+)*)?(?:cmd(?:\.exe)?[ \t]+/[ck][ \t]+)?(?:call[ \t]+|&[ \t]*|'
     r"(?:\$\w+[ \t]*=[ \t]*)?Start-Process[ \t]+(?:-FilePath[ \t]+)?)?"
@@ -79,7 +78,9 @@ def read_recipe(text: str, service: str = "", compose: Compose | None = None) ->
     if large or "\0" in text:
         said = f"is too large: {len(text)} characters (limit: {MOST_CHARACTERS})" if large else "has a NUL"
         raise RecipeRefused(f"the recipe {said}", hint="check that it is the right file")
-    return _chosen(_read(text.removeprefix("\ufeff").replace("\r\n", "\n"), compose), service)
+    # what mails and comments quote of others
+    text = re.sub(r"(?m)^(?:>[ \t]?){2,}", "", text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    return _chosen(_read(text, compose), service)
 
 
 def _read(text: str, compose: Compose | None, *, within: bool = False) -> Sequence[ForeignRecipe]:
@@ -130,11 +131,9 @@ def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
     """A command or script; else the variables of an `.env`, or what a script writes to a file."""
     try:
         found = variables_of(text) or recipe_of_script(text) or _in_prose(text)
-    except HasLogic:
-        raise
-    except RecipeRefused:
+    except RecipeRefused as problem:
         # a text with an apostrophe may have a line that is a command, or be a document of another program
-        if not (found := _in_prose(text)) and not is_document(text):
+        if isinstance(problem, HasLogic) or (not (found := _in_prose(text)) and not is_document(text)):
             raise
     if found:
         return (found,)
@@ -152,6 +151,7 @@ def _here_documents(text: str) -> list[tuple[int, str]]:
     begins = [(number, mark) for number, line in enumerate(lines) if (mark := _MARK.search(line))][:100]
     if begins:
         list(script.commands(text))
+        script.variables = {name: of for name, of in script.variables.items() if name not in script.undecided}
     for number, mark in begins:
         end = next((n for n in range(number + 1, len(lines)) if lines[n].strip() == mark[2]), number)
         body = "\n".join(lines[number + 1 : end])
@@ -164,7 +164,7 @@ def _in_prose(text: str) -> ForeignRecipe | None:
     """The first command that begins a line of a text."""
     for begin in islice(_START.finditer(text), 200):
         lines, at = [begin[1].rstrip("`")], text[begin.end() + 1 :].split("\n", 200)[:200]
-        while at and re.search(r"[\\^`]\s*$", begin[1] if len(lines) == 1 else lines[-1]):
+        while at and (re.search(r"[\\^`]\s*$", begin[1] if len(lines) == 1 else lines[-1]) or OPTION.match(at[0])):
             lines.append(at.pop(0))
         found = recipe_of_script("\n".join(lines), line=text.count("\n", 0, begin.start()) + 1)
         if found and _starts(found):
@@ -295,17 +295,14 @@ def _presets(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     setattr(parser, "optionxform", str)  # noqa: B010 - an attribute that mypy takes for a method
     try:
         parser.read_string(f"[*]\n{text}" if not text.lstrip().startswith("[") else text)
-    except configparser.Error:
+    except (configparser.Error, AttributeError):  # the second for a line that continues a key without a value
         return ()
     engines = tuple(name for name, rules in engine_rules().items() if rules.presets)
     shared = dict(parser["*"]) if "*" in parser else {}
     found = []
     for name in (one for one in parser.sections() if one != "*"):
-        keys = {**shared, **parser[name]}
-        for key in ("version", "load-on-startup"):
-            keys.pop(key, None)
-        own = [key for key in keys if key.startswith("LLAMA_")]
-        variables = [RecipeItem("variable", key, keys.pop(key) or "", 0) for key in own]
+        keys = {k: v for k, v in {**shared, **parser[name]}.items() if k not in ("version", "load-on-startup")}
+        variables = [RecipeItem("variable", k, keys.pop(k) or "", 0) for k in [*keys] if k.startswith("LLAMA_")]
         words = [ShellWord(word, _line_of(text, key)) for key, value in keys.items() for word in _preset(key, value)]
         alias = RecipeItem("argument", "--alias", name, _line_of(text, f"[{name}]"))
         items = (*([] if {"alias", "a"} & set(keys) else [alias]), *variables, *arguments_of(words, engines))
@@ -332,23 +329,35 @@ def _windows(text: str, _: Compose | None) -> Sequence[ForeignRecipe]:
     """Each command of a batch file or PowerShell script, with what is assigned at its top level before it."""
     text = re.sub(r"%~dp0[\\/]?|\$PSScriptRoot\b", "./", re.sub(r"%(\w+)%|!(\w+)!|\$env:(\w+)", _named, text))
     text = re.sub(r"\\(?!\")", "/", re.sub(r"(?m)^(?:.*[`^][ \t]*\n)+.*", _on_one_line, text))
-    text = text.replace('`"', "")
+    text = re.sub(r"(?<![\w/])%([1-9])\b", r"${\1}", text.replace('`"', ""))
+    if begin := re.search(r"(?im)^param[ \t]*\(", text):
+        parameters, rest = re.split(r"(?m)\)[ \t]*$", f"{text[begin.end() :]}\n)", maxsplit=1)
+        text = text[: begin.start()] + re.sub(r"(?m)^.*?(\$\w+[ \t]*=.*)$", r"\1", parameters) + rest
     # the elements of arrays, which PowerShell divides by commas
     text = re.sub(r"@(\((?:[^()]|\([^()]*\))*\))", lambda at: re.sub(",", " ", _on_one_line(at))[1:], text)
-    script, found = Script(), dict[str, ForeignRecipe]()
+    script, found, given = Script(), dict[str, ForeignRecipe](), list[RecipeItem]()
+
+    def splat(at: re.Match[str]) -> str:
+        several = "@" in at[0] or len(script.variables.get(at[2], "?")) != 1
+        return f'{at[1]}"${{{at[2]}[@]}}"' if several else f'{at[1]}"${at[2]}"'
+
     for number, line in enumerate(text.split("\n"), 1):
         for part in re.split(r";[ \t]*(?=\$)", line):
-            if assigned := _SET.match(part):
-                value = assigned[4].strip().removesuffix(assigned[1] or "")
+            if (assigned := _SET.match(part)) and (assigned[1] is not None or not _EXPRESSION.match(assigned[4])):
+                value = assigned[4].strip().removesuffix("," if assigned[1] is None else assigned[1])
                 value = value if value[:1] in tuple("\"'(") else f'"{value}"'
                 several = assigned[3] and value[0] != "("
                 list(script.commands(f"{assigned[2]}{assigned[3]}={f'({value})' if several else value}"))
-        command = re.sub(r"(^|[ \t])[@$](\w+)", r'\1"${\2[@]}"', _AFTER.sub("", _BEFORE.sub("", line.strip())))
+                if assigned[1] is not None or part.startswith("${"):
+                    word = one_word(script.variables.get(assigned[2], ()), number)
+                    given.append(RecipeItem("variable", assigned[2], word.text, number, word.unset))
+        command = re.sub(_JOINED, lambda at: at[1] or "", _BEFORE.sub("", line.strip()))
+        command = re.sub(r"(^|[ \t])[@$](\w+)", splat, _AFTER.sub("", command))
         if re.match(r'"*(\$|\S*(llama-server|vllm|sglang|docker))', command) and not _SET.match(line.strip()):
             command = re.sub(r'^"(".*)"$', r"\1", command)
             one = recipe_of_script(command, Script(dict(script.variables)), number, level=1)
             if one is not None:
-                found.setdefault(_model_of(one) or f"line {number}", one)
+                found.setdefault(_model_of(one) or f"line {number}", one.beside(*given))
     return [replace(one, name=name) for name, one in found.items()]
 
 

@@ -39,6 +39,8 @@ class RecipeItem:
     line: int
     unset: str = ""
     written: str = ""
+    words: tuple[str, ...] = ()
+    """The words of the value, if they are several."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ _MTP = re.compile(r"(?i)(?:^|[_-])mtp(?:$|_)|^nextn$")  # the MTP head, in the s
 # A file or directory of the author's machine or image; the image of vLLM has its examples too.
 _PLACE = re.compile(r"(?:^|[=,:\s\"\[])(?!/vllm-workspace/)(?:/|\.{1,2}/|~/|\$\{?HOME|[A-Za-z]:[/\\])[\w.~-]")
 _FILE = re.compile(r"^[^\s:{}\[\]]+\.(?:jinja2?|j2|json|pem|crt|key|py|ya?ml|gguf|safetensors|bin|txt|csv|cfg|toml)$")
+_PLACEHOLDER = re.compile(r"__\w+__|<[^<>]*>|\{\{.*\}\}")
 _TRUE = ("1", "true", "on", "enabled")
 
 MOST_ITEMS = 2000  # of one recipe; the largest that was collected sets 71
@@ -135,6 +136,8 @@ def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:
 
 def _ends_known(item: RecipeItem) -> bool:
     """Whether the last part of a path is known, as in `$MODELS/NAME.gguf`."""
+    if _PLACEHOLDER.fullmatch(item.value):
+        return False
     return not item.unset or (item.value.startswith("$") and "$" not in item.value.rpartition("/")[2] != item.value)
 
 
@@ -147,6 +150,7 @@ def _role(item: RecipeItem, engine: str) -> str:
 
 def _place(text: str, mounts: Mapping[str, str]) -> str:
     """A path outside the container, as far as its mounts tell."""
+    text = text.replace("\\", "/")
     if cached := _CACHED.search(text):
         return f"{cached[1]}/{cached[2]}"
     for inner, outer in mounts.items():
@@ -174,12 +178,7 @@ class Translator:
     """Translates the items of one recipe for one release."""
 
     def __init__(
-        self,
-        recipe: ForeignRecipe,
-        release: EngineRelease,
-        pair: ModelPair | str,
-        catalog: Catalog,
-        drafts: str = "",
+        self, recipe: ForeignRecipe, release: EngineRelease, pair: ModelPair | str, catalog: Catalog, drafts: str = ""
     ) -> None:
         """`drafts` says what the plan drafts with; empty without a plan."""
         self.recipe, self.release, self.pair, self.catalog = recipe, release, pair, catalog
@@ -227,6 +226,8 @@ class Translator:
         if item.unset and role != "mount" and not (role == "model" and known):
             why = "runs a command" if "$(" in item.unset else "needs a variable that the recipe does not set"
             return self._as(item, "not-taken", "", f"its value {why}, and nothing is run or looked up")
+        if _PLACEHOLDER.fullmatch(item.value) and role != "mount":
+            return self._as(item, "not-taken", "", "a placeholder: its value is yours to fill in")
         if item.kind == "argument":
             return self._argument(item)
         if item.kind == "variable":
@@ -292,7 +293,7 @@ class Translator:
 
     def _secret(self, item: RecipeItem) -> Translated:
         hidden = replace(item, value=REDACTED if item.value else "")
-        if item.unset or not item.value:
+        if item.unset or not item.value or _PLACEHOLDER.fullmatch(item.value):
             return self._as(hidden, "not-taken", "", "secrets are in your .env: `init` makes an API key")
         why = "`ps` shows arguments to every user" if item.kind == "argument" else "anyone with the file has the secret"
         return self._as(hidden, "dangerous", "", f"a secret in the recipe: {why}")
@@ -351,7 +352,8 @@ class Translator:
         if rule.comes_with and any(one in self.written for one in rule.comes_with):
             return self._as(item, "not-taken", "", f"comes with {rule.comes_with[0]}, which is not taken over")
         if rule.role:
-            return self._by_role(item, rule.role)
+            row: Translated = getattr(self, f"_{rule.role}")(item)
+            return row
         if item.value in rule.instead or (rule.setting and (not rule.values or item.value in rule.values)):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
@@ -360,20 +362,16 @@ class Translator:
             return self._reserved(item) or self._extra(item)
         return self._as(item, "not-taken", rule.ours, rule.other or "nothing here depends on it")
 
-    def _instead(self, item: RecipeItem, line: str) -> Translated:
-        """Another line of `.env` that means the same."""
-        name, _, value = line.partition("=")
-        if why := self._refused(name, value):
-            return self._as(item, "dangerous", "", why)
-        if name == Settings.extra_args.name:
-            self.extra[value] = (value,)
-        else:
-            self.settings[name] = value
-        return self._as(item, "taken", line, _IN_OTHER_WORDS)
-
     def _by_value(self, item: RecipeItem, rule: ForeignRule) -> Translated:
         if line := rule.instead.get(item.value):
-            return self._instead(item, line)
+            name, _, value = line.partition("=")
+            if why := self._refused(name, value):
+                return self._as(item, "dangerous", "", why)
+            if name == Settings.extra_args.name:
+                self.extra[value] = (value,)
+            else:
+                self.settings[name] = value
+            return self._as(item, "taken", line, _IN_OTHER_WORDS)
         value = rule.values.get(item.value, item.value)
         if item.value in rule.values and not value:
             return self._as(item, "taken", rule.setting, "as the plan has it")
@@ -382,20 +380,6 @@ class Translator:
         row = self._set(item, found, number)
         shared = rule.per and number != value and row.fate == "taken"
         return replace(row, why="theirs is for all sequences together") if shared else row
-
-    def _by_role(self, item: RecipeItem, role: str) -> Translated:
-        read = {
-            "model": self._model,
-            "drafter": self._drafter,
-            "file": self._file,
-            "served": self._served,
-            "port": self._port,
-            "quantization": self._quantization,
-            "image": self._image,
-            "publish": self._published,
-            "mount": self._mount,
-        }
-        return read[role](item)
 
     def _served(self, item: RecipeItem) -> Translated:
         return self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
@@ -453,7 +437,11 @@ class Translator:
 
     def _model(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
-            why = self._unknown_model(item.value) if item.value else "it is empty: name the model with --model"
+            why = "another model is asked for" if item.value else "it is empty: name the model with --model"
+            try:
+                self.catalog.pair(item.value)
+            except UnknownPair as problem:
+                why = f"{problem.message}: `dflash-deploy models list --all`" if item.value else why
             return self._as(item, "not-taken", "", why)
         own = self.pair.family.unknown
         why = "not in the catalog: read from its headers" if own else "weights are below --models-dir"
@@ -469,7 +457,8 @@ class Translator:
 
     def _drafter(self, item: RecipeItem) -> Translated:
         if not isinstance(self.pair, ModelPair):
-            return self._as(item, "changed", Settings.dflash_drafter.name, "the plan has the drafter of its model")
+            why = self.drafts or "its model is not found, so nothing is planned"
+            return self._as(item, "changed", Settings.dflash_drafter.name, why)
         own, pair = self.pair.drafter, self.pair.name
         if own.absent:
             why = "no DFlash draft model that fits: the plan has none (`init --drafter` names one)"
@@ -488,13 +477,6 @@ class Translator:
         if "docker.sock" in item.value:
             return self._as(item, "dangerous", "", "the container can start others, with all rights on the machine")
         return self._as(item, "not-taken", "", "weights are mounted from --models-dir, caches from the deployment")
-
-    def _unknown_model(self, name: str) -> str:
-        try:
-            self.catalog.pair(name)
-        except UnknownPair as problem:
-            return f"{problem.message}: `dflash-deploy models list --all`"
-        return "another model is asked for"
 
     def _host(self, item: RecipeItem) -> Translated:
         bind = Settings.dflash_bind.name
@@ -517,9 +499,7 @@ class Translator:
             return self._as(item, "not-taken", Settings.extra_args.name, why)
         if why := self._placed(item):
             return self._as(item, "not-taken", "", why)
-        # JSON is one word
-        values = [item.value] if item.value.startswith(("{", "[")) else item.value.split(" ")
-        words = (item.name, *values) if item.value else (item.name,)
+        words = (item.name, *(item.words or filter(None, [item.value])))
         if re.search(r"[\\\x00-\x1f\x7f]", written := _joined(words)) or {"'", "$"} <= set(written):
             return self._as(item, "not-taken", Settings.extra_args.name, ".env cannot hold its characters")
         self.extra[item.name] = words
@@ -565,9 +545,9 @@ class Translator:
         rule = container_rules().options.get(item.name)
         return self._by_rule(item, rule) if rule else self._as(item, "not-taken", "", "nothing here depends on it")
 
-    def _published(self, item: RecipeItem) -> Translated:
+    def _publish(self, item: RecipeItem) -> Translated:
         *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
-        if self.recipe.form == "pod" or not outer.isdigit():
+        if self.recipe.form.startswith("pod") or not outer.isdigit():
             return self._as(item, "not-taken", "", "the service of the cluster publishes the endpoint")
         if Settings.dflash_port.name in self.settings:
             return self._as(item, "not-taken", "", "one port is published")
@@ -585,7 +565,7 @@ class Translator:
         if item.name == ELSEWHERE:
             return self._as(item, "not-taken", "", "the engine's arguments are in another file: take that over")
         why = {
-            SECOND: "another engine: --service NAME chooses it, or pass it in a file of its own",
+            SECOND: "another engine: --service takes its name, if it has one; else pass it in a file of its own",
             READER: item.value,
             ADDED: "words that the recipe does not set: add them yourself",
         }

@@ -96,12 +96,8 @@ class ContainerRules(Entry):
 def engine_rules() -> dict[str, EngineRules]:
     """The rules of each engine, by its name."""
     folder = resources.files("dflash_deploy.foreign") / "mapping"
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".yaml")), key=lambda file: file.name)
-    found = {
-        file.name.removesuffix(".yaml"): read_packaged(file, EngineRules)
-        for file in files
-        if file.name != "container.yaml"
-    }
+    files = {file.name.removesuffix(".yaml"): file for file in folder.iterdir() if file.name.endswith(".yaml")}
+    found = {name: read_packaged(files[name], EngineRules) for name in sorted(files) if name != "container"}
     return {name: _complete(rules, found) for name, rules in found.items()}
 
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from time import thread_time
 
 import tree_sitter_bash
@@ -33,7 +34,7 @@ _PROMPT = re.compile(
     r"^[ \t]*(?:\([\w.-]+\) ?)?(?:\[?[\w.-]+@[\w.-]+[: ]?[^\s$#%]*\]?\s?[$#%]|PS [A-Z]:[^>\n]*>|[A-Z]:\\[^>\n]*>"
     r"|[$>%\u276f\u279c](?=\s)|!(?=\w))[ \t]*(?=\S)"
 )
-_OPTION = re.compile(r"\s*-{1,2}[A-Za-z]")
+OPTION = re.compile(r"\s*-{1,2}[A-Za-z]")
 _ENV_OF_CMD = re.compile(r"^\s*set\s+\"?(\w+)=(.*?)\"?$", re.I)
 
 Values = tuple[ShellWord, ...]
@@ -78,7 +79,7 @@ def tidied(text: str) -> str:
     # `> FILE` in a line that continues a command is a redirection, and no prompt
     within = (False, *(line.rstrip().endswith("\\") for line in raw))
     lines = [
-        _tidied_line(line if continued and not _OPTION.match(line.lstrip(" >")) else _PROMPT.sub("", line))
+        _tidied_line(line if continued and not OPTION.match(line.lstrip(" >")) else _PROMPT.sub("", line))
         for line, continued in zip(raw, within, strict=False)
     ]
     begin = 0
@@ -87,8 +88,8 @@ def tidied(text: str) -> str:
         if before.endswith("\\") and not before.lstrip().startswith("#"):
             # a comment between two lines of a command
             lines[number] = "\\" if line.lstrip().startswith("#") else line
-        elif _OPTION.match(line) and before.strip() and not before.lstrip().startswith("#"):
-            lines[number - 1] += " \\"
+        elif OPTION.match(line) and before.strip() and not before.lstrip().startswith("#"):
+            lines[number - 1] = f"{_uncommented(before)} \\"
         elif "/" in line and len(line.split()) == 1 and re.match(r"\s*(sudo )?(docker|podman) run\b", lines[begin]):
             # the image of `docker run`, on a line of its own
             lines[number - 1] += " \\"
@@ -97,11 +98,19 @@ def tidied(text: str) -> str:
     return "\n".join(lines)
 
 
+def _uncommented(line: str) -> str:
+    """A line without the comment at its end, which would hide the backslash that continues it."""
+    heads = (line[: at.start()] for at in islice(re.finditer(r"\s#\s", line), 20))
+    return next((head for head in heads if not head.count("'") % 2 and not head.count('"') % 2), line)
+
+
 def _tidied_line(line: str) -> str:
     if found := _ENV_OF_CMD.match(line):
         line = f"{found[1]}='{found[2]}'"
-    line = re.sub(r"(?:(?<=\s)[`^]|\\\\?)[ \t]*$", r"\\", line)
-    return re.sub(r"(?<=\s)\\\s+(?=\S)", "", line)
+    line = re.sub(r"(?:(?<=\s)[`^]|\\\\?)[ \t]*$|(?<=\s)\\[ \t]+#.*$", r"\\", line)
+    # `<your-key>` is a placeholder, and no redirection
+    line = re.sub(r"(?<=[\s=])<([\w./-]+)>(?=\s|$)", r"\<\1\>", line)
+    return re.sub(r"(?<=\s)(?:\\|[`^](?=\s+-))\s+(?=\S)", "", line)
 
 
 @dataclass
@@ -134,14 +143,21 @@ class Script:
             for one in [node] if kind == "variable_assignment" else node.named_children:
                 self._assign(one, logic)
         elif kind == "declaration_command":
-            assigned = [self._assign(one, logic) for one in node.named_children if one.type == "variable_assignment"]
-            if assigned and re.match(r"export|(declare|typeset) -\w*x", _text(node)):
-                yield ShellCommand((), exports=tuple(assigned), logic=logic)
+            yield from self._declared(node, logic)
         elif kind == "list":
             yield from self._list(node, logic, depth)
         elif kind not in ("comment", "heredoc_redirect"):
             for one in node.named_children:
                 yield from self._walk(one, logic or _LOGIC.get(kind, ""), depth + 1)
+
+    def _declared(self, node: Node, logic: str) -> Iterator[ShellCommand]:
+        """The variables of `export A=B`, and the command after it if a backslash too many joins them."""
+        rest = [one for one in node.named_children if one.type != "variable_assignment"]
+        assigned = [self._assign(one, logic) for one in node.named_children if one not in rest]
+        if assigned and re.match(r"export|(declare|typeset) -\w*x", _text(node)):
+            yield ShellCommand((), exports=tuple(assigned), logic=logic)
+        if assigned and any(one.type != "variable_name" for one in rest):
+            yield ShellCommand(tuple(word for one in rest for word in self._fields(one)), logic=logic)
 
     def _list(self, node: Node, logic: str, depth: int) -> Iterator[ShellCommand]:
         """`A && B`, which decides nothing unless A is a test, and `A || B`, which does."""
@@ -178,6 +194,7 @@ class Script:
         reason = logic or next(reasons, "")
         if reason:
             self.undecided[name] = reason
+            self.variables.setdefault(name, values)
         else:
             self.variables[name] = values
             self.undecided.pop(name, None)

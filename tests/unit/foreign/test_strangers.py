@@ -49,11 +49,12 @@ def translated(recipe: str) -> tuple[Translator, list[Translated]]:
         "TRITON_PTXAS_PATH=/tmp/evil.sh",
     ],
 )
-@pytest.mark.parametrize("form", ["env", "variable"])
+@pytest.mark.parametrize("form", ["env", "variable", "batch"])
 def test_a_line_of_settings(line: str, form: str) -> None:
     name, _, value = line.partition("=")
     quoted = f"{name}={shlex.quote(value)}"
-    made, dangerous = translated(f"{ENV}{line}\n" if form == "env" else f"{quoted} {SERVE}")
+    forms = {"env": f"{ENV}{line}\n", "variable": f"{quoted} {SERVE}", "batch": f'@echo off\nset "{line}"\n{SERVE}'}
+    made, dangerous = translated(forms[form])
     assert len(dangerous) == 1
     assert dangerous[0].why
     assert name not in made.settings
