@@ -341,8 +341,9 @@ def arguments_of(words: Sequence[ShellWord], engines: Sequence[str]) -> Iterator
     flag, line, values = rules.positional, words[0].line if words else 0, list[ShellWord]()
     for word in words:
         name, given, value = word.text.partition("=")
-        if word.open and (values or _ARGUMENTS.search(word.unset.strip("${}"))):
-            # a variable that may be further options
+        added = word.open or (word.text[:1], word.text[-1:]) == ("<", ">")
+        if added and (values or _ARGUMENTS.search(word.unset.strip("${}"))):
+            # a variable or placeholder that may be further options
             yield RecipeItem("command", ADDED, word.text, word.line)
             continue
         if not FLAG.match(name) or " " in name:

@@ -109,8 +109,12 @@ def _tidied_line(line: str) -> str:
         line = f"{found[1]}='{found[2]}'"
     line = re.sub(r"(?:(?<=\s)[`^]|\\\\?)[ \t]*$|(?<=\s)\\[ \t]+#.*$", r"\\", line)
     # `<your-key>` is a placeholder, and no redirection
-    line = re.sub(r"(?<=[\s=])<([\w./-]+)>(?=\s|$)", r"\<\1\>", line)
+    line = re.sub(r"(?<=[\s=])<([A-Za-z][^<>'\"$|&;()]*)>(?=[\s/:]|$)", _placeholder, line)
     return re.sub(r"(?<=\s)(?:\\|[`^](?=\s+-))\s+(?=\S)", "", line)
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    return rf"\<{found[1].replace(' ', '-')}\>"
 
 
 @dataclass
