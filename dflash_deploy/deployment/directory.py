@@ -451,6 +451,12 @@ def difference(good: Mapping[str, str], now: Mapping[str, str]) -> tuple[Change,
     return tuple(row for row in rows if row.good != row.now)
 
 
+def unapplied(deployment: Deployment) -> str:
+    """Return what an engine that runs has not been started with, in words; empty if nothing is known of it."""
+    rows = ", ".join(map(str, changes(deployment)))
+    return rows and f".env has changed since the last good start: {rows}"
+
+
 def mark_restored(deployment: Deployment, why: str) -> None:
     """Record that the engine runs with the last working settings, and why."""
     text = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC: {why}\n"
