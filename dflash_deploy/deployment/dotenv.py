@@ -241,7 +241,7 @@ def check_keys(names: Iterable[str]) -> None:
             continue
         if name in GONE:
             raise SettingsRefused(f".env: {name} is no longer a setting", hint=GONE[name])
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.endswith(f"_{name}")]
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
