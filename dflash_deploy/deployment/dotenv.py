@@ -256,6 +256,11 @@ def check_keys(names: Iterable[str]) -> None:
         )
 
 
+def is_foreign(names: Iterable[str]) -> bool:
+    """Whether settings are of another program: none of the names is ours, except for the token that others use too."""
+    return {*all_setting_names(), *GONE}.difference([Settings.hf_token.name]).isdisjoint(names)
+
+
 NAMES = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)
 
 

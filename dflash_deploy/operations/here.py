@@ -95,7 +95,8 @@ class Deployments(Documented):
 
 def deployments(here: Path) -> Deployments:
     """The deployment in `here`, if there is one, and those below `~/dflash`. Changes nothing."""
-    own = [here.absolute()] if Deployment(here).env_file.exists() else []
+    deployment = Deployment(here)
+    own = [here.absolute()] if deployment.env_file.exists() and deployment.foreign_file is None else []
     places, facts = dict.fromkeys([*own, *deployments_at_home()]), read_facts()
     return Deployments([_listed(place, _deployed(place, facts)) for place in places])
 
