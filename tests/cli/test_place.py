@@ -127,3 +127,11 @@ def test_the_file_of_another_program_is_no_deployment_and_is_never_replaced(name
     assert [entry.name for entry in theirs.iterdir()] == [name]
     assert "FOO=bar" in (theirs / name).read_text()
     assert f"deployment {home / 'dflash' / 'cpu'}\n" in run(home, "plan", at=theirs).succeeded().err
+
+
+def test_the_commands_of_a_hint_work_on_the_deployment_that_was_named(home: Path) -> None:
+    made(home, "h100", "b200")
+    refused = run(home, "set", "MAX_NUM_SEQS=many", "--dir", "h100", "--json").document["error"]["hint"]
+    assert "`dflash-deploy set MAX_NUM_SEQS= --dir dflash/h100`" in refused
+    inside = run(home, "set", "MAX_NUM_SEQS=many", at=home / "dflash" / "h100")
+    assert "`dflash-deploy set MAX_NUM_SEQS=`" in inside.err
