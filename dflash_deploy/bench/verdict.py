@@ -14,6 +14,8 @@ PAYS, COSTS = 1.05, 0.95
 # Difference of the fastest and the slowest repeat, as a share of the median, above which repeats disagree.
 DISAGREE = 0.2
 
+ACCEPTED = 3.0  # tokens per step from which on drafts that cost speed cost it by the time of a step
+
 SHORT_S = 5.0  # seconds; a shorter measurement says little
 REUSED = 0.5  # share of the tokens of the turn before below which the prefix cache did not help
 BUSY = 0.5  # share of the cores that other programs may use before a run
@@ -29,6 +31,11 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
         found = sorted((row for row in singles if row.workload == workload), key=lambda row: row.concurrency)
         parts = (_part(kind, [row for row in found if _kind(row) == kind]) for kind in ("pay", "change little", "cost"))
         yield f"verdict    {workload}: drafts {'; '.join(filter(None, parts))}"
+        one, length, gain = found[0], found[0].acceptance_length, found[0].speedup
+        if one.concurrency == 1 and _kind(one) == "cost" and length and gain:
+            took = f"{length / gain:.1f} times as long as one without"
+            bigger = "; a larger target gains more" if length >= ACCEPTED else ""
+            yield f"because    a step with drafts adds {length:.2f} tokens, and takes {took}{bigger}"
     for talk in conversations(compared):
         parts = (_turns(kind, list(turns)) for kind, turns in groupby(talk, _kind))
         yield f"verdict    {talk[0].workload}, {at_concurrency(talk[0].concurrency)}: drafts {'; '.join(parts)}"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 import yaml
 from pydantic import Field, field_validator, model_validator
 
 from dflash_deploy.assets import asset
 from dflash_deploy.catalog.read import AttentionTrait, Entry, Quantisation, Settings
+from dflash_deploy.serve.settings import Settings as Environment
 
 
 class Attention(Entry):
@@ -132,13 +134,16 @@ class Weights(Entry):
                 raise ValueError(f"`bundled`: the package has no {self.bundled}") from None
         return self
 
+    _same: ClassVar[tuple[str, ...]] = ()  # further settings with the directory of the weights
+
     def remedy(self, directory: str, setting: str) -> str:
         """What to do if the weights are missing in `directory`, the value of `setting`, as a hint.
 
         It names the command of the Hugging Face client, for users who do not use `pull`.
         """
         if self.bundled is not None:
-            return f"set {setting} in .env to {asset(self.bundled)}, which comes with dflash-deploy"
+            values = shlex.join(f"{name}={asset(self.bundled)}" for name in (setting, *self._same))
+            return f"`dflash-deploy set {values}` takes the one which comes with dflash-deploy"
         if self.path is not None:
             return f"copy the weights there again, or set {setting} in .env"
         parts = ["hf download", self.repo or "REPOSITORY"]
@@ -152,6 +157,8 @@ class Weights(Entry):
 
 class Drafter(Weights):
     """The block-diffusion drafter of one base model."""
+
+    _same = (Environment.dflash_drafter.name,)
 
     architecture: Annotated[
         Literal["DFlashDraftModel", "DFlash2DraftModel", "dflash", "dflash-draft"],

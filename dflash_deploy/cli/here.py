@@ -78,4 +78,6 @@ def _directory(found: Look) -> Iterator[str]:
         yield f"directory  {found.directory}: a deployment"
         yield f"serves     {plan.pair.name} with profile {plan.profile.name}, runtime {plan.runtime}"
         yield f"engine     {ENGINE.get(deployed.phase, deployed.phase)}"
+        if deployed.unapplied:
+            yield f"settings   {deployed.unapplied}"
         yield f"weights    {deployed.weights_problem or 'present'}"

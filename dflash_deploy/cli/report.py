@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
@@ -28,7 +28,7 @@ from dflash_deploy.cli.defect import failure_of, report_of
 from dflash_deploy.cli.shared import HERE, given, values
 from dflash_deploy.cli.shown import About, Grid, Report, Shown, Styled, shortened, visible, visible_json
 from dflash_deploy.cli.streams import lost_output
-from dflash_deploy.deployment.directory import Deployment
+from dflash_deploy.deployment.directory import Deployment, there
 from dflash_deploy.document import document, redacted
 from dflash_deploy.errors import Defect, DeployError, ExitCode, Interrupted, NoDeployment, PreflightRefused
 from dflash_deploy.redact import Redact, Redactor, Secret
@@ -182,6 +182,8 @@ def run_command(
         report.failure.detail = _those_there_are()
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(directory)])
+    if report.failure is not None and not isinstance(report.failure, NoDeployment) and not kwargs.get("url"):
+        report.failure.hint = _for(directory, report.failure.hint)
     report = _cut(report, about.name, redact)
     if as_json or in_lines:
         whole = document(about.name, report.data, report.findings, report.failure)
@@ -205,6 +207,20 @@ def deployments_table(found: Deployments) -> Grid:
     for one in found.deployments:
         drawn.add_row(one.name, ENGINE.get(one.engine, one.engine), one.model, str(one.directory))
     return drawn
+
+
+# Commands of a hint that work on a deployment, without the place of one.
+_PLACELESS = re.compile(
+    rf"(`{PROGRAM} (?:ask|bench|chat|connect|doctor|down|init --force|keys|logs|models use|plan|pull|render|restart"
+    r"|rollback|run|set|status|test|tune|up|upgrade)\b(?![^`]*(?: --dir | --url | -h`))[^`]*)`"
+)
+
+
+def _for(directory: Path, hint: str) -> str:
+    """A hint whose commands work on the deployment that this command worked on."""
+    with suppress(DeployError, OSError):
+        return _PLACELESS.sub(lambda found: f"{found[1]}{there(directory)}`", hint)
+    return hint
 
 
 def _those_there_are() -> str:

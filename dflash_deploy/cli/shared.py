@@ -147,10 +147,10 @@ def _chosen(about: About) -> Path:
 
     Raises NoDeployment if a command that changes something would choose one of several, and cannot ask.
     """
-    from dflash_deploy.deployment.directory import deployments_at_home
+    from dflash_deploy.deployment.directory import Deployment, deployments_at_home
     from dflash_deploy.deployment.files import STATE
 
-    if (HERE / ".env").exists() or (HERE / STATE).exists():
+    if (HERE / STATE).exists() or Deployment(HERE).exists():
         return HERE
     if (named := _named()) is not None:
         return named
@@ -176,10 +176,12 @@ def place_of_new(directory: Path | None, *, force: bool = False) -> Path | None:
 
 def _here(*, force: bool) -> Path | None:
     """The current directory; `None` if it has something else than a deployment."""
-    if force or (HERE / ".env").exists() or (HERE / ".dflash").exists():
+    from dflash_deploy.deployment.directory import Deployment
+
+    if force or (HERE / ".dflash").exists() or Deployment(HERE).exists():
         return HERE
     with suppress(OSError):
-        if any(not entry.name.startswith(".") for entry in HERE.iterdir()):
+        if any(not entry.name.startswith(".") or entry.name == ".env" for entry in HERE.iterdir()):
             return None
     return HERE
 

@@ -241,7 +241,7 @@ def check_keys(names: Iterable[str]) -> None:
             continue
         if name in GONE:
             raise SettingsRefused(f".env: {name} is no longer a setting", hint=GONE[name])
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name, known, n=1) or [one for one in known if one.endswith(f"_{name}")]
         sure = bool(near) and difflib.SequenceMatcher(None, name, near[0]).ratio() >= NEARLY
         if _LIKE_A_SECRET.search(name) and not sure:
             raise SettingsRefused(
@@ -254,6 +254,11 @@ def check_keys(names: Iterable[str]) -> None:
         raise SettingsRefused(
             f".env: unknown setting `{printable(name)}`", hint=f"{hint}`dflash-deploy set --list` shows all settings"
         )
+
+
+def is_foreign(names: Iterable[str]) -> bool:
+    """Whether settings are of another program: none of the names is ours, except for the token that others use too."""
+    return {*all_setting_names(), *GONE}.difference([Settings.hf_token.name]).isdisjoint(names)
 
 
 NAMES = (Settings.vllm_api_key.name, Settings.dflash_api_keys.name)

@@ -141,7 +141,8 @@ def failed(problem: EndpointError, redact: Redact) -> DeployError:
     """The error of a question that has no whole answer."""
     said = redact(str(problem))
     if problem.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return BadInput(said, hint="name the file with the key of this endpoint: --key-file")
+        whose = "`dflash-deploy status` says whether it is the deployment's engine that answered"
+        return BadInput(said, hint=f"{whose}; with --url, name the file with the key: --key-file")
     if problem.status is not None and problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
         return BadInput(said, hint="the endpoint is fine and refuses this question: change what it names")
     return EngineNotReady(said, hint="see its state: `dflash-deploy status`, and why: `dflash-deploy logs --tail 50`")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_deploy.catalog.load import load_catalog
-from dflash_deploy.deployment.directory import Deployment, deployments_at_home
+from dflash_deploy.deployment.directory import Deployment, deployments_at_home, unapplied
 from dflash_deploy.document import Documented
 from dflash_deploy.errors import DeployError, UnknownProfile, WeightsMissing
 from dflash_deploy.host.machine import HostFacts, read_facts
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FoundDeployment:
-    """A deployment that can be read: its plan, its engine, and why its weights cannot be used; empty if they can."""
+    """A deployment that can be read. `weights_problem` and `unapplied` say what is wrong; empty if nothing is."""
 
     plan: Plan
     phase: Phase
     weights_problem: str
+    unapplied: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Look:
         if isinstance(self.deployed, DeployError):
             return "doctor"
         if self.deployed.phase == "running":
-            return "status"
+            return "up" if self.deployed.unapplied else "status"
         if self.deployed.phase in {"restarting", "paused"}:
             return "logs"
         return "pull" if self.deployed.weights_problem else "up"
@@ -94,7 +95,8 @@ class Deployments(Documented):
 
 def deployments(here: Path) -> Deployments:
     """The deployment in `here`, if there is one, and those below `~/dflash`. Changes nothing."""
-    own = [here.absolute()] if Deployment(here).env_file.exists() else []
+    deployment = Deployment(here)
+    own = [here.absolute()] if deployment.env_file.exists() and deployment.foreign_file is None else []
     places, facts = dict.fromkeys([*own, *deployments_at_home()]), read_facts()
     return Deployments([_listed(place, _deployed(place, facts)) for place in places])
 
@@ -128,4 +130,4 @@ def _deployed(directory: Path, facts: HostFacts) -> FoundDeployment | DeployErro
         check_models(deployment, plan)
     except WeightsMissing as missing:
         return FoundDeployment(plan, phase, missing.message)
-    return FoundDeployment(plan, phase, "")
+    return FoundDeployment(plan, phase, "", unapplied(deployment) if phase == "running" else "")

@@ -329,8 +329,8 @@ def init(directory: Path | None, choice: Choice = DEFAULTS, *, force: bool = Fal
     one already, if the directory cannot be written, if several machines serve together and the address of rank 0 is
     missing, or for a domain without containers; PreflightRefused if the disk is full; and what `make_plan` raises.
     """
-    if directory is not None and not force:
-        check_new(Deployment(directory))
+    if directory is not None:
+        check_new(Deployment(directory), force=force)
     choice, facts = _with_models(choice), read_facts()
     made = make_plan(choice, facts=facts)
     directory = in_home(AT_HOME / made.profile.name) if directory is None else directory
@@ -410,9 +410,14 @@ def _values_before(deployment: Deployment) -> Mapping[str, str]:
     return {}
 
 
-def check_new(deployment: Deployment) -> None:
-    """Raise BadInput if the directory has a deployment already."""
-    if deployment.exists():
+def check_new(deployment: Deployment, *, force: bool = False) -> None:
+    """Raise BadInput if the directory has a deployment, unless `force`, or a file of another program."""
+    if (foreign := deployment.foreign_file) is not None:
+        raise BadInput(
+            f"{foreign} belongs to another program",
+            hint="name another directory: `dflash-deploy init --dir ~/dflash/demo`",
+        )
+    if not force and deployment.exists():
         raise BadInput(
             f"{deployment.directory} already has a deployment",
             hint=(

@@ -18,7 +18,7 @@ from typing import Annotated, Literal, get_args
 from dflash_deploy.catalog.models import Questions
 from dflash_deploy.client.answers import EndpointError
 from dflash_deploy.client.endpoint import Endpoint
-from dflash_deploy.deployment.directory import Deployment, restored_since
+from dflash_deploy.deployment.directory import Deployment, restored_since, there, unapplied
 from dflash_deploy.deployment.journal import Happened, events
 from dflash_deploy.diagnosis.diagnose import Diagnosis, ProcessEnd
 from dflash_deploy.document import AcceptanceLength, Count, Documented, Hidden, Keywords, Seconds
@@ -118,7 +118,7 @@ class Status(Documented):
     failure: str | None = None
     """Id of the known failure that ended the engine, as in docs/reference/failures.md."""
     instead: str | None = None
-    """The engine runs the last working settings, not those of `.env`: this says since when."""
+    """The engine does not run the settings of `.env`: since when it runs the last working ones, or what has changed."""
     door: DoorStatus | None = None
     """The published door: Caddy; missing without a domain."""
     costs: str | None = None
@@ -141,7 +141,7 @@ def status(directory: Path) -> Status:
     with endpoint_of(deployment, plan, timeout=PROBE_TIMEOUT) as endpoint:
         answered = _out_of_reach(plan, engine) or _asked(endpoint, plan.pair.text.ask)
     ending = _ending(plan, runtime, engine, loading=answered.state == "starting")
-    restored, memory = restored_since(deployment) if engine.alive else "", runtime.memory()
+    memory = runtime.memory()
     door_state = door.state() if door else None
     gpus = ", ".join(f"{gib(used)} of {gib(total)}" for used, total in _gpus())
     return Status(
@@ -155,10 +155,18 @@ def status(directory: Path) -> Status:
         memory_gib=None if memory is None else gib(memory),
         gpu_memory_gib=gpus or None,
         failure=ending.id if ending else None,
-        instead=f"the settings that worked last, not those of .env, since {restored}" if restored else None,
+        instead=_instead(deployment) if engine.alive else None,
         door=DoorStatus(door_state.phase, door_state.identity or None) if door_state else None,
         costs=", ".join(_costs(plan, runtime)) or None if answered.state == "ready" else None,
     )
+
+
+def _instead(deployment: Deployment) -> str | None:
+    """What an engine runs instead of the settings of `.env`; `None` if it runs them, as far as is known."""
+    if restored := restored_since(deployment):
+        return f"the settings that worked last, not those of .env, since {restored}"
+    changed = unapplied(deployment)
+    return f"{changed}; `dflash-deploy up{there(deployment.directory)}` applies it" if changed else None
 
 
 def _without_settings(deployment: Deployment, problem: DeployError) -> Status:

@@ -75,12 +75,18 @@ def check_weights(directory: Path, *, role: str, remedy: str, mounted: bool = Fa
 def _ggufs_below(directory: Path, name: str) -> list[str]:
     """Return the first GGUF files in a directory and its subfolders, where repositories of the Hub have them.
 
-    Those of the same name come first. Projectors are left out if one is not searched for.
+    Those of the same name come first. Projectors and drafters are left out if one is not searched for.
     """
     found = islice((file for depth in ("*", "*/*", "*/*/*") for file in directory.glob(f"{depth}.gguf")), MOST_SEARCHED)
-    alike = [file for file in found if file.is_file() and ("mmproj" in file.name) == ("mmproj" in name)]
+    alike = [file for file in found if file.is_file() and _kind(file.name) == _kind(name)]
     names = sorted((file.name != name, str(file.relative_to(directory))) for file in alike)
     return [path for _, path in names[:SHOWN_FILES]]
+
+
+def _kind(name: str) -> str:
+    """What the name of a GGUF says that it is: a projector, a drafter, or neither."""
+    lower = name.lower()
+    return "projector" if "mmproj" in lower else "drafter" if "draft" in lower or "dflash" in lower else ""
 
 
 def _problems(directory: Path, *, mounted: bool) -> Iterator[str]:

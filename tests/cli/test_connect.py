@@ -3,9 +3,11 @@
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,11 @@ def named(suffix: str) -> list[str]:
     return [name for name, client in clients().items() if client.file.endswith(suffix)]
 
 
-@pytest.mark.parametrize("name", named(".sh"))
-def test_the_shell_reads_it(name: str) -> None:
-    done = subprocess.run(["bash", "-n"], input=text_of(name, NASTY), text=True, capture_output=True, check=False)
+@pytest.mark.parametrize(("shell", "name"), [*product(["bash"], named(".sh")), ("sh", "curl"), ("dash", "curl")])
+def test_the_shell_reads_it(shell: str, name: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    done = subprocess.run([shell, "-n"], input=text_of(name, NASTY), text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -1,6 +1,7 @@
 """`dflash-deploy` without a command: what is here, and the next command."""
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -113,11 +114,15 @@ def test_the_missing_weights_of_a_bundled_model_are_named_and_not_downloaded(tmp
     initialise("--profile", "cpu", "--runtime", "native", at=tmp_path)
     bundled = str(asset("models/tiny/target"))
     edit_env(tmp_path, MODEL_HOST_PATH=str(tmp_path / "missing"))
-    remedy = f"set MODEL_HOST_PATH in .env to {bundled}, which comes with dflash-deploy"
+    remedy = f"`dflash-deploy set MODEL_HOST_PATH={bundled}` takes the one which comes with dflash-deploy"
     ran = dflash("up", at=tmp_path)
     assert ran.code is ExitCode.PREFLIGHT
     assert remedy in ran.err
     assert remedy in dflash("doctor", at=tmp_path).out
+    edit_env(tmp_path, MODEL_HOST_PATH=bundled, DRAFTER_HOST_PATH="missing", DFLASH_DRAFTER="missing")
+    (told,) = re.findall(r"`dflash-deploy (set [^`]*)`", dflash("up", at=tmp_path).err)
+    dflash(*told.split(), at=tmp_path).succeeded()
+    assert "weights    present" in dflash(at=tmp_path).out
 
 
 def test_an_engine_that_compiles_nothing_needs_no_room_for_caches(tmp_path: Path) -> None:

@@ -110,3 +110,28 @@ def test_a_directory_that_has_lost_its_settings_is_not_passed_over(home: Path) -
     ran = run(home, "status", at=here)
     assert ran.code is ExitCode.USAGE
     assert "its .env is missing" in ran.err
+
+
+@pytest.mark.parametrize("name", [".env", "compose.yaml"])
+def test_the_file_of_another_program_is_no_deployment_and_is_never_replaced(name: str, home: Path) -> None:
+    theirs = home / "app"
+    theirs.mkdir()
+    (theirs / name).write_text("HF_TOKEN=hf_theirs\nFOO=bar\n")
+    assert f"{theirs}: no deployment yet" in run(home, at=theirs).succeeded().out
+    assert f"no deployment found in {theirs}" in run(home, "status", at=theirs).err
+    for words in (["--force"], ["--dir", "."]):
+        refused = run(home, "init", "--profile", "cpu", *words, at=theirs)
+        assert refused.code is ExitCode.USAGE
+        assert f"{theirs / name} belongs to another program\n  hint: name another directory: " in refused.err
+    run(home, "init", "--profile", "cpu", "--runtime", "native", at=theirs).succeeded()
+    assert [entry.name for entry in theirs.iterdir()] == [name]
+    assert "FOO=bar" in (theirs / name).read_text()
+    assert f"deployment {home / 'dflash' / 'cpu'}\n" in run(home, "plan", at=theirs).succeeded().err
+
+
+def test_the_commands_of_a_hint_work_on_the_deployment_that_was_named(home: Path) -> None:
+    made(home, "h100", "b200")
+    refused = run(home, "set", "MAX_NUM_SEQS=many", "--dir", "h100", "--json").document["error"]["hint"]
+    assert "`dflash-deploy set MAX_NUM_SEQS= --dir dflash/h100`" in refused
+    inside = run(home, "set", "MAX_NUM_SEQS=many", at=home / "dflash" / "h100")
+    assert "`dflash-deploy set MAX_NUM_SEQS=`" in inside.err

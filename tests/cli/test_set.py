@@ -38,6 +38,7 @@ def test_settings_are_listed_by_a_word(deployment: Path) -> None:
     [
         ("MAX_NUM_SEQS=many", ExitCode.USAGE, "MAX_NUM_SEQS=many is not a positive whole number"),
         ("MAX_NUM_SEKS=1", ExitCode.USAGE, "did you mean MAX_NUM_SEQS?"),
+        ("PORT=8001", ExitCode.USAGE, "did you mean DFLASH_PORT?"),
         ("VLLM_API_KEY=mine", ExitCode.USAGE, "is a secret"),
         ("ALLOWED_ORIGINS=chat.example", ExitCode.USAGE, "is not a valid origin"),
         ("MAX_NUM_SEQS", ExitCode.USAGE, "is not of the form NAME=VALUE"),

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dflash_deploy.errors import ExitCode
-from tests.support.cli import dflash
+from tests.support.cli import dflash, edit_env
 from tests.support.llamacpp_native import init, processes
 
 # Checks of `test` that the engine ignores, or that the tiny target cannot answer.
@@ -27,7 +27,15 @@ def test_from_an_empty_directory_to_a_proven_and_measured_endpoint_and_back(tmp_
         assert drafting["acceptance_length"] > 5
         assert plain["acceptance_length"] is None
         assert min(row["tokens_per_s"] for row in rows) > 0
-        assert dflash("status", "--json", at=tmp_path).document["data"]["state"] == "ready"
+        now = dflash("status", "--json", at=tmp_path).document["data"]
+        assert (now["state"], now.get("instead")) == ("ready", None)
+
+        edit_env(tmp_path, MAX_NUM_SEQS="1")
+        changed = ".env has changed since the last good start: MAX_NUM_SEQS: 2 -> 1"
+        assert f"settings  {changed}; `dflash-deploy up` applies it\n" in dflash("status", at=tmp_path).out
+        here = dflash(at=tmp_path).out
+        assert f"settings   {changed}\n" in here
+        assert "next       dflash-deploy up " in here
     finally:
         dflash("down", at=tmp_path).succeeded()
     assert not processes(tmp_path)

@@ -152,6 +152,14 @@ def test_without_an_endpoint_the_start_is_named(tmp_path: Path) -> None:
     assert "dflash-deploy up" in done.err
 
 
+def test_a_port_with_the_engine_of_another_deployment_leads_to_status(answering: Path, tmp_path: Path) -> None:
+    init(tmp_path, "--port", Deployment(answering).values["DFLASH_PORT"])
+    refused = dflash("ask", FRANCE, at=tmp_path)
+    assert refused.code is ExitCode.USAGE
+    assert "hint: `dflash-deploy status` says whether it is the deployment's engine that answered" in refused.err
+    assert "state     absent: no engine runs" in dflash("status", at=tmp_path).succeeded().out
+
+
 READY = "Alt-Enter"  # A part of the line at the bottom while a question can be typed
 
 

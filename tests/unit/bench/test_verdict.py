@@ -42,6 +42,17 @@ def test_each_workload_has_a_verdict_by_concurrency() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("length", "ends"), [(7.78, "8.2 times as long as one without; a larger target gains more"), (1.3, "without")]
+)
+def test_drafts_that_cost_one_request_its_speed_say_why(length: float, ends: str) -> None:
+    row = replace(ROW, speedup=0.949, acceptance_length=length)
+    _, because, hint = verdicts([PLAIN, row, replace(row, concurrency=2)])
+    assert because.startswith(f"because    a step with drafts adds {length:.2f} tokens, and takes ")
+    assert because.endswith(ends)
+    assert hint.startswith("hint: ")
+
+
 def test_without_a_comparison_the_verdict_is_unknown() -> None:
     assert list(verdicts([replace(ROW, speedup=None)])) == [
         "verdict    unknown: only --baseline says whether drafts pay"

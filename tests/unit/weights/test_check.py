@@ -243,8 +243,15 @@ def test_a_gguf_that_is_elsewhere_in_the_directory_is_named(
     assert problem.hint == f"`dflash-deploy set {setting}={there}`, or fetch it"
 
 
-def test_of_several_ggufs_the_one_of_the_same_name_is_first_and_projectors_are_no_models(tmp_path: Path) -> None:
-    for name in ("A/other.gguf", "B/target.gguf", "C/another.gguf", "D/fourth.gguf", "A/mmproj-F16.gguf"):
+def test_of_several_ggufs_the_one_of_the_same_name_is_first_and_only_targets_are_targets(tmp_path: Path) -> None:
+    for name in (
+        "A/other.gguf",
+        "B/target.gguf",
+        "C/another.gguf",
+        "D/fourth.gguf",
+        "A/mmproj-F16.gguf",
+        "a-DFlash.gguf",
+    ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"GGUF")
     assert (
@@ -252,6 +259,7 @@ def test_of_several_ggufs_the_one_of_the_same_name_is_first_and_projectors_are_n
         in refused(tmp_path, "target", "target.gguf").message
     )
     assert refused(tmp_path, "vision projector", "mmproj.gguf").message.endswith("has A/mmproj-F16.gguf")
+    assert refused(tmp_path, "drafter", "drafter.gguf").message.endswith("has a-DFlash.gguf")
 
 
 def test_a_directory_without_a_gguf_names_none(tmp_path: Path) -> None:
