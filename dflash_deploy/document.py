@@ -141,13 +141,17 @@ def document(
     command: str, data: object, findings: Iterable[Documented] = (), failure: DeployError | None = None
 ) -> dict[str, object]:
     """The whole document of a command. Secrets in it are not redacted yet."""
+    error = None
+    if failure is not None:
+        report = failure.report if isinstance(failure, Defect) else None
+        error = CommandFailure(int(failure.exit_code), failure.message, failure.hint, report).document()
     return {
         "schema": SCHEMA,
         "command": command,
         "status": "failed" if failure else "ok",
         "data": as_document(data),
         "findings": as_document(list(findings)),
-        "error": failure and _error(failure),
+        "error": error,
     }
 
 
@@ -163,11 +167,6 @@ class CommandFailure(Documented):
     """What to do next."""
     report: str | None = None
     """Lines for an issue, without secrets. Only with code 1, an unexpected error."""
-
-
-def _error(failure: DeployError) -> dict[str, object]:
-    report = failure.report if isinstance(failure, Defect) else None
-    return CommandFailure(int(failure.exit_code), failure.message, failure.hint, report).document()
 
 
 def redacted(node: object, redact: Callable[[str], str]) -> Any:

@@ -126,13 +126,10 @@ def plan_as_running(deployment: Deployment) -> Plan:
 
     Raises what `make_plan` raises.
     """
-    return make_plan(Choice(edited=_with_runtime(deployment)), deployment)
-
-
-def _with_runtime(deployment: Deployment) -> Mapping[str, str]:
-    """The settings of `.env`, with the runtime of the engine that runs if they do not name one."""
     values, name = deployment.values, Settings.dflash_runtime.name
-    return values if values.get(name) else {**values, name: runtime_seen(deployment)}
+    if not values.get(name):
+        values = {**values, name: runtime_seen(deployment)}
+    return make_plan(Choice(edited=values), deployment)
 
 
 def _readable(deployment: Deployment) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ A feature adds commands and the documents they print.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -31,10 +31,5 @@ class Feature:
 @cache
 def features() -> tuple[Feature, ...]:
     """The FEATURE of each package in `features/`, in the order of their names."""
-    return tuple(_found())
-
-
-def _found() -> Iterator[Feature]:
-    for package in pkgutil.iter_modules([str(Path(__file__).parent / "features")]):
-        feature: Feature = import_module(f"{PACKAGE}.{package.name}").FEATURE
-        yield feature
+    packages = pkgutil.iter_modules([str(Path(__file__).parent / "features")])
+    return tuple(import_module(f"{PACKAGE}.{package.name}").FEATURE for package in packages)

@@ -172,7 +172,7 @@ def row_of(workload: str, load: Load, speculation: Speculation, *, turn: int | N
         input_tokens=sum(request.prompt_tokens for request in answered),
         output_tokens=sum(request.completion_tokens for request in answered),
         ttft_ms=spread([request.ttft for request in answered]),
-        tpot_ms=spread(_tpots(answered)),
+        tpot_ms=spread([request.tpot for request in answered if request.tpot is not None]),
         itl_ms=spread([gap for request in answered for gap in request.gaps]),
         acceptance_length=counted.acceptance_length if counted else None,
         acceptance_by_position=counted.acceptance_by_position if counted else (),
@@ -202,10 +202,6 @@ def as_counted(row: Row, *, counts_every_draft: bool) -> Row:
     if counts_every_draft or row.speculation in {"off", "unknown"} or (row.counted is not None and row.counted.drafts):
         return row
     return replace(row, counted=None, draft_tokens=None)
-
-
-def _tpots(answered: Sequence[TimedCompletion]) -> list[float]:
-    return [request.tpot for request in answered if request.tpot is not None]
 
 
 def _draft_tokens(counted: SpecCounters | None) -> int | None:

@@ -31,10 +31,6 @@ class Sweep:
     context: int = 0
     longest: int = 0
 
-    def requests_of(self, workload: Workload, concurrency: int) -> int:
-        """Requests in one repeat."""
-        return self.requests or max(len(workload.questions), REQUESTS_PER_CLIENT * concurrency)
-
 
 def run_sweep(endpoint: Endpoint, sweep: Sweep, speculation: Speculation, *, show: Callable[[Row], None]) -> list[Row]:
     """Measure an endpoint as it is, and show each row as soon as it is measured.
@@ -63,7 +59,7 @@ def _loads(endpoint: Endpoint, sweep: Sweep, workload: Workload) -> Iterator[lis
         characters = int(sweep.context * characters_per_token(endpoint))
         bodies = [lengthened(body, text_of("file", str(number), characters)) for number, body in enumerate(bodies)]
     for concurrency in sweep.concurrency:
-        requests = sweep.requests_of(workload, concurrency)
+        requests = sweep.requests or max(len(workload.questions), REQUESTS_PER_CLIENT * concurrency)
         yield [measure(endpoint, bodies, concurrency=concurrency, requests=requests, repeats=sweep.repeats)]
 
 
@@ -82,10 +78,7 @@ def with_speedups(drafted: Sequence[Row], plain: Sequence[Row]) -> list[Row]:
         return row.workload, row.concurrency, row.turn or 0
 
     bases = {place(row): row.tokens_per_s for row in plain}
-    sped = [replace(row, speedup=_ratio(row.tokens_per_s, bases.get(place(row)))) for row in drafted]
+    pairs = ((row, bases.get(place(row))) for row in drafted)
+    sped = [replace(row, speedup=row.tokens_per_s / base if base else None) for row, base in pairs]
     workloads = list(dict.fromkeys(row.workload for row in (*drafted, *plain)))
     return sorted([*sped, *plain], key=lambda row: (workloads.index(row.workload), *place(row)[1:]))
-
-
-def _ratio(ours: float, base: float | None) -> float | None:
-    return ours / base if base else None

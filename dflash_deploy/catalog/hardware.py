@@ -120,10 +120,6 @@ class Profile(Entry):
         own = next((choice.settings for choice in self.engines if choice.release == release), {})
         return {**self.settings, **own}
 
-    def recipe_with(self, pair: str, engine: str) -> Recipe | None:
-        """The first recipe with this pair and this engine release."""
-        return next((one for one in self.recipes if (one.pair, one.engine) == (pair, engine)), None)
-
     def following(self, recipe: Recipe) -> Profile:
         """The profile with the recipe's settings in place of its own, for the recipe's engine release."""
         engines = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dflash_deploy.catalog.hardware import Profile, Recipe
@@ -88,7 +88,12 @@ def faster(
         and not one.changes_answers
     )
     found = [
-        *(Faster(option, kind, theirs, now, bool(own), source) for option, kind, theirs, now, source in _mtp(own)),
+        # the target's MTP head, if it was measured beside the drafter and is faster in one of the rows
+        *(
+            Faster("--drafter mtp", row.workload, (row.mtp, row.mtp), (row.dflash, row.dflash), bool(own), row.source)
+            for row in own
+            if row.concurrency == 1 and row.mtp is not None
+        ),
         *(
             Faster(f"--recipe {one.recipe.name}", kind, _span(rows), now, bool(_of_kind(own, kind)), rows[0].source)
             for one in safe
@@ -115,19 +120,12 @@ def _now(own: Sequence[PublishedSpeed], kind: str, expected: tuple[float, float]
     return _span(rows) if rows else None if own else expected
 
 
-def _mtp(own: Sequence[PublishedSpeed]) -> Iterator[tuple[str, str, tuple[float, float], tuple[float, float], str]]:
-    """The target's MTP head, if it was measured beside the drafter and is faster in one of the rows."""
-    for row in own:
-        if row.concurrency == 1 and row.mtp is not None:
-            yield "--drafter mtp", row.workload, (row.mtp, row.mtp), (row.dflash, row.dflash), row.source
-
-
 def evidence(profile: Profile, pair: ModelPair, engine: EngineRelease) -> Evidenced:
     """Whether a pair was run with an engine on this hardware: a recipe's evidence, a speed's, the profile's.
 
     What was reported of other models says nothing of these.
     """
-    recipe = profile.recipe_with(pair.name, engine.name)
+    recipe = next((one for one in profile.recipes if (one.pair, one.engine) == (pair.name, engine.name)), None)
     if recipe is not None:
         return recipe.evidence
     if profile.evidence.state == "computed" or pair.toy or pair.name == profile.speed_of:

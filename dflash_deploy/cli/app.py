@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -176,13 +176,6 @@ def _completed(found: Any) -> Any:
     return found
 
 
-def _named() -> Callable[[], None]:
-    def not_loaded() -> None:
-        """Replaced by `LazyGroup` before it is called."""
-
-    return not_loaded
-
-
 app = typer.Typer(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -193,7 +186,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command, (_, summary) in COMMANDS.items():
-    app.command(command, short_help=summary)(_named())
+    # `LazyGroup` replaces it before it is called
+    app.command(command, short_help=summary)(lambda: None)
 
 
 def _version(wanted: bool) -> None:

@@ -74,7 +74,9 @@ def report_of(problem: BaseException, name: str, arguments: Sequence[str], redac
     cause = problem.__cause__ or problem.__context__
     if cause is not None:
         lines.append(f"after    {_said(cause, redact)}")
-    return "\n".join([*lines, *_frames(problem)])
+    for frame in traceback.extract_tb(problem.__traceback__)[-FRAMES:]:
+        lines.append(f"at       {_relative(Path(frame.filename))}:{frame.lineno} in {frame.name}")
+    return "\n".join(lines)
 
 
 def _without_values(name: str, arguments: Sequence[str]) -> Iterator[str]:
@@ -94,18 +96,9 @@ def _without_values(name: str, arguments: Sequence[str]) -> Iterator[str]:
 
 def _said(problem: BaseException, redact: Redact) -> str:
     # secrets before the cut: a part of a secret would not be found
-    text = " ".join(without_home(redact_by_shape(redact(str(problem)))).split())
+    # home directories contain the user's name
+    text = " ".join(_HOME.sub("~", redact_by_shape(redact(str(problem)))).split())
     return visible(f"{type(problem).__name__}: {shortened(text, LONGEST_MESSAGE)}")
-
-
-def without_home(text: str) -> str:
-    """Return the text with home directories replaced by `~`: they contain the user's name."""
-    return _HOME.sub("~", text)
-
-
-def _frames(problem: BaseException) -> Iterator[str]:
-    for frame in traceback.extract_tb(problem.__traceback__)[-FRAMES:]:
-        yield f"at       {_relative(Path(frame.filename))}:{frame.lineno} in {frame.name}"
 
 
 def _relative(file: Path) -> Path:

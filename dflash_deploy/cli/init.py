@@ -97,7 +97,9 @@ def _created(created: Created, choice: Choice, *, here: bool) -> Iterator[str]:
     for saw, fix in created.lacks:
         yield f"missing  {saw}"
         yield f"         {fix}"
-    yield from (*_copies(plan), *_faster(choice, plan), *_written(created))
+    copies = (one for one in plan.decisions if one.name == Settings.data_parallel_size.name and one.value)
+    yield from (f"copies   {decision.value}: {decision.reason}" for decision in copies)
+    yield from (*_faster(choice, plan), *_written(created))
     if not here:
         change = f"cd {shlex.quote(str(deployment.directory))}"
         yield f"         the current directory is not empty: {change}"
@@ -142,12 +144,6 @@ def _run_dry(text: str, *, agreed: bool) -> str:
     if said:
         _say(said)
     return command
-
-
-def _copies(plan: Plan) -> list[str]:
-    """The number of data-parallel copies of the engine, and its reason."""
-    named = (decision for decision in plan.decisions if decision.name == Settings.data_parallel_size.name)
-    return [f"copies   {decision.value}: {decision.reason}" for decision in named if decision.value]
 
 
 def _faster(choice: Choice, plan: Plan) -> tuple[str, ...]:

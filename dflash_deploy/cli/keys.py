@@ -24,7 +24,7 @@ from dflash_deploy.startup import PATIENCE
 
 if TYPE_CHECKING:
     from dflash_deploy.client.metrics import KeyUsage
-    from dflash_deploy.operations.keys import NamedKey, Replaced
+    from dflash_deploy.operations.keys import Replaced
 
 
 def usage_table(usage: Sequence[KeyUsage]) -> Grid:
@@ -83,8 +83,9 @@ def keys_show(
         # the one way past the redaction of all that is shown
         sys.stdout.write(f"{found.key.reveal()}\n")
         return Report()
+    place = f"{Settings.dflash_api_keys}, {name}," if name else f"{Settings.vllm_api_key}"
     shown = (
-        f"key          {_place(name)} in {found.file}",
+        f"key          {place} in {found.file}",
         f"readable     {'only by its owner' if found.private else f'BY OTHERS: chmod 600 {found.file}'}",
         f"fingerprint  {found.fingerprint}",
         *_next(name, deployment.option),
@@ -110,8 +111,10 @@ def keys_add(
     hand = f"keys show {name} --reveal{there}   the key, for the client"
     if scope != "metrics":
         hand = f"connect opencode --key {name}{there}   a note for the client, with the key"
+    limits = {"in flight": done.in_flight, "tokens per minute": done.tokens_per_minute}
+    opens = ", ".join([OPENS[done.scope], *(f"at most {most} {what}" for what, most in limits.items() if most)])
     shown = (
-        f"added        {name}, {_opens(done)}, in {done.file}",
+        f"added        {name}, {opens}, in {done.file}",
         f"engine       {now}",
         f"next         dflash-deploy {hand}",
     )
@@ -153,10 +156,6 @@ def keys_usage(*, directory: Path) -> Report:
     return Report(found, (usage_table(found.keys),))
 
 
-def _place(name: str | None) -> str:
-    return f"{Settings.dflash_api_keys}, {name}," if name else f"{Settings.vllm_api_key}"
-
-
 def _next(name: str | None, there: str) -> tuple[str, ...]:
     if name:
         return (
@@ -167,11 +166,6 @@ def _next(name: str | None, there: str) -> tuple[str, ...]:
         f"next         dflash-deploy keys show --reveal{there}   only the key, for $(...)",
         f"             dflash-deploy keys rotate{there}          a new key; the old one is rejected",
     )
-
-
-def _opens(key: NamedKey) -> str:
-    limits = {"in flight": key.in_flight, "tokens per minute": key.tokens_per_minute}
-    return ", ".join([OPENS[key.scope], *(f"at most {most} {what}" for what, most in limits.items() if most)])
 
 
 @command(changes=True, examples=("keys rotate", "keys rotate --json-stream"))

@@ -112,7 +112,8 @@ def explain(
         return _recipe(command, profile, engine)
     assert file is not None  # noqa: S101 - one of the two is given
     found = explain_log(file, exit_code=exit_code, engine=engine)
-    return Report(found.document(), (found.issue(),) if issue else tuple(_shown(found)))
+    lines = tuple(f"{name:9} {redact_by_shape(text)}" for name, text in _lines(found) if text)
+    return Report(found.document(), (found.issue(),) if issue else lines)
 
 
 def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
@@ -125,10 +126,6 @@ def _recipe(source: str, profile: str | None, engine: str | None) -> Report:
     problem = [f"plan     none: {found.failure.message}", f"         {found.failure.hint}"] if found.failure else []
     findings = found.plan.findings if found.plan else ()
     return Report(found, (*taken_over(found), *problem), findings)
-
-
-def _shown(found: ExplainedLog) -> Iterator[str]:
-    yield from (f"{name:9} {redact_by_shape(text)}" for name, text in _lines(found) if text)
 
 
 def _without_diagnosis(found: ExplainedLog) -> str:

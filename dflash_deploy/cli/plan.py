@@ -57,7 +57,11 @@ def plan(
 
     found = run_plan(directory, choice)
     note_if_new(directory)
-    asked = _ask(directory, choice) if ask_engine else None
+    asked = None
+    if ask_engine:
+        from dflash_deploy.operations.ask_engine import ask_engine as run_question
+
+        asked = run_question(directory, choice, reporter=terminal())
     made = asked.plan if asked else found.plan
     found = replace(found, asked=asked)
     if options is not None:
@@ -128,12 +132,6 @@ def _options(made: Plan, listed: tuple[EngineOption, ...]) -> Iterator[Shown]:
     yield f"{len(listed)} options of {made.engine.title}{released}"
     if listed:
         yield from ("", table)
-
-
-def _ask(directory: Path, choice: Choice) -> Asked:
-    from dflash_deploy.operations.ask_engine import ask_engine
-
-    return ask_engine(directory, choice, reporter=terminal())
 
 
 def _asked(asked: Asked) -> Iterator[Shown]:

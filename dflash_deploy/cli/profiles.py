@@ -16,7 +16,6 @@ from dflash_deploy.cli.shown import Grid, Report, Shown
 if TYPE_CHECKING:
     from dflash_deploy.catalog.hardware import Profile
     from dflash_deploy.catalog.read import Settings
-    from dflash_deploy.operations.models import ProfileFit
 
 _MAKER = re.compile(r"NVIDIA (?:GeForce )?")  # left out of titles in the list, which fit one line without it
 
@@ -55,7 +54,8 @@ def profiles_show(name: Annotated[str, typer.Argument(help="A profile.", autocom
     from dflash_deploy.operations.models import profile_fit
 
     profile, engines, recipes = run_profile(name)
-    fits = f"fits      {_answer(profile_fit(profile))}"
+    why_not = profile_fit(profile).why_not
+    fits = f"fits      {f'not this machine: {why_not}' if why_not else 'this machine'}"
     shown: list[Shown] = [*_facts(profile), fits, "", "settings of every engine", *_settings(profile.settings)]
     for choice, engine in zip(profile.engines, engines, strict=True):
         released = f", released {engine.released}" if engine.released else ""
@@ -65,10 +65,6 @@ def profiles_show(name: Annotated[str, typer.Argument(help="A profile.", autocom
     if recipes:
         shown += ["", "recipes (`--recipe NAME`; speeds are what others published)", *recipe_lines(recipes)]
     return Report(profile.model_dump(mode="json"), tuple(shown))
-
-
-def _answer(fit: ProfileFit) -> str:
-    return "this machine" if not fit.why_not else f"not this machine: {fit.why_not}"
 
 
 def _facts(profile: Profile) -> Iterator[str]:

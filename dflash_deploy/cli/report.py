@@ -171,10 +171,16 @@ def run_command(
             note(f"deployment {directory}")
         known += _secrets(directory)
         with _logged(Redactor(known), verbose="verbose" in options):
-            report = _outcome(lambda: function(*args, **shared, **kwargs))
+            try:
+                report = function(*args, **shared, **kwargs)
+            except (DeployError, typer.Abort):
+                raise
+            except Exception as problem:  # the last line of defence: users see no traceback
+                report = Report(failure=failure_of(problem))
     except KeyboardInterrupt:
         report = Report(failure=interrupted(about))
     except typer.Abort:
+        # end of input at a question, which comes before any change
         report = Report(failure=Interrupted(UNANSWERED))
     except DeployError as refusal:
         report = Report(failure=refusal)
@@ -340,11 +346,8 @@ def _logged(redact: Redact, *, verbose: bool) -> Iterator[None]:
 
     `verbose` also shows each HTTP request.
     """
-    handler, levels = (
-        _Notes(redact),
-        {"dflash_deploy": logging.WARNING}
-        | ({"dflash_deploy": logging.DEBUG, "httpx": logging.INFO} if verbose else {}),
-    )
+    handler = _Notes(redact)
+    levels = {"dflash_deploy": logging.DEBUG, "httpx": logging.INFO} if verbose else {"dflash_deploy": logging.WARNING}
     logs = [logging.getLogger(name) for name in levels]
     for log in logs:
         log.addHandler(handler)
@@ -354,19 +357,6 @@ def _logged(redact: Redact, *, verbose: bool) -> Iterator[None]:
     finally:
         for log in logs:
             log.removeHandler(handler)
-
-
-def _outcome(call: Callable[[], Report]) -> Report:
-    """What a command returns, or the failure that it ended with."""
-    try:
-        return call()
-    except DeployError as error:
-        return Report(failure=error)
-    except typer.Abort:
-        # end of input at a question, which comes before any change
-        return Report(failure=Interrupted(UNANSWERED))
-    except Exception as problem:  # the last line of defence: users see no traceback
-        return Report(failure=failure_of(problem))
 
 
 def _secrets(directory: Path) -> list[Secret]:

@@ -18,7 +18,7 @@ from dflash_deploy.startup import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dflash_deploy.operations.up import Started, Worker
+    from dflash_deploy.operations.up import Started
     from dflash_deploy.plan.result import Plan
 
 
@@ -60,7 +60,12 @@ def up(
         evidence = problem.detail.splitlines()
         return Report(Unready(problem.failure or None, problem.fix, evidence, problem.fixed), failure=problem)
     if isinstance(started, Worker):
-        return Report(started, _worker(started))
+        shown = (
+            f"rank {started.rank} runs and waits for rank 0 at {started.master}; only rank 0 answers requests",
+            "next      dflash-deploy up      on rank 0, which waits for both and answers",
+            "          dflash-deploy logs    what this engine writes meanwhile",
+        )
+        return Report(started, shown)
     if started.can_pin and is_asked_on_terminal() and not (yes or as_json or json_stream):
         offer_digest(started)
     findings = tuple(finding for finding in started.plan.findings if finding.severity != "note")
@@ -129,14 +134,6 @@ def offer_digest(started: Started) -> None:
         note("not pinned: `dflash-deploy image digest --pin` does it later")
     except DeployError as problem:
         note(f"not pinned: {problem.message}; {problem.hint}")
-
-
-def _worker(started: Worker) -> tuple[str, ...]:
-    return (
-        f"rank {started.rank} runs and waits for rank 0 at {started.master}; only rank 0 answers requests",
-        "next      dflash-deploy up      on rank 0, which waits for both and answers",
-        "          dflash-deploy logs    what this engine writes meanwhile",
-    )
 
 
 def _started(started: Started) -> tuple[str, ...]:

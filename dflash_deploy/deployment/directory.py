@@ -109,10 +109,16 @@ def place_of(state: Path) -> str:
 
 
 @dataclass(frozen=True)
-class DeploymentPlaces:
-    """The paths of a deployment directory, made absolute."""
+class Deployment:
+    """A deployment directory, made absolute. `values` and `secrets` read `.env` once per command.
+
+    `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
+    that `.env` will have.
+    """
 
     directory: Path
+    settings: Path | None = None
+    text: str | None = None
 
     def __post_init__(self) -> None:
         # the engine has another working directory, and Compose resolves relative paths differently
@@ -189,23 +195,6 @@ class DeploymentPlaces:
         """Create `.dflash/` with mode 0700 if it does not exist, and return it."""
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         return self.state
-
-
-@dataclass(frozen=True)
-class Deployment(DeploymentPlaces):
-    """A deployment directory. `values` and `secrets` read `.env` once per command.
-
-    `settings` is a file to read settings from instead of `.env`. Secrets always come from `.env`. `text` is the content
-    that `.env` will have.
-    """
-
-    settings: Path | None = None
-    text: str | None = None
-
-    @property
-    def settings_file(self) -> Path:
-        """The file with the settings."""
-        return self.settings or self.env_file
 
     def is_private(self) -> bool:
         """Return whether only its owner can read `.env`."""

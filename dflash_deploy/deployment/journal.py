@@ -41,13 +41,8 @@ def record_in(state: Path, event: Happened, command: str, text: str, redact: Red
     # a name of a file that is not UTF-8 has surrogates, which JSON has not
     said = " ".join(redact(text).encode(errors="replace").decode().split())[:LONGEST_TEXT]
     with suppress(OSError, ValueError):
-        line = event_of(event, command, said)
+        line = JournalEvent(at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", event=event, command=command, text=said)
         _append(state / NAME, f"{line.model_dump_json()}\n".encode())
-
-
-def event_of(event: Happened, command: str, text: str) -> JournalEvent:
-    """An event of now."""
-    return JournalEvent(at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", event=event, command=command, text=text)
 
 
 def ignored(problem: FileRefused) -> None:

@@ -322,7 +322,8 @@ class Collector:
         if message.endswith(_RETRIES):
             self._now.errors.clear()
             return True
-        if _begins(message):
+        begins = message.startswith(_BEGINS) or "API server version" in message
+        if begins or ("█" in message and _BANNER.search(message)):
             if self._now:
                 self._before = self._now
             self._now, self._open = LogEvidence(last=self._now.last), {}
@@ -426,13 +427,6 @@ def _tells_more(line: str) -> bool:
         or "server_args" in line
         or "are idle" in line
     )
-
-
-def _begins(message: str) -> bool:
-    """Whether an engine starts with this message."""
-    if message.startswith(_BEGINS) or "API server version" in message:
-        return True
-    return "█" in message and _BANNER.search(message) is not None
 
 
 def _serving(message: str) -> bool:

@@ -270,8 +270,8 @@ def searchable(messages: Sequence[str]) -> tuple[str, ...]:
     return tuple(message[:longest] for message in messages)
 
 
-def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, ...]:
-    """Return at most `most` lines, each once: the exceptions that ended the engine, their causes, the errors.
+def decisive_lines(evidence: LogEvidence) -> tuple[str, ...]:
+    """Return at most MOST_LINES lines, each once: the exceptions that ended the engine, their causes, the errors.
 
     The first exception has the frame that raised it. The last MOST_AROUND lines are around the errors:
     just before the first one, and at the end. Without an error, return warnings and debug messages that
@@ -282,11 +282,11 @@ def decisive_lines(evidence: LogEvidence, most: int = MOST_LINES) -> tuple[str, 
     told += [*evidence.fatal(), *evidence.errors_before(), *evidence.kernel]
     if not told:
         shown = _each_once([*(evidence.echoes() or evidence.warned), *evidence.opening(), *evidence.end()])
-        return tuple(shown[-most:])
+        return tuple(shown[-MOST_LINES:])
     errors = _each_once(told)
     around = _each_once([*errors, *evidence.around()])[len(errors) :]
     kept = around[-MOST_AROUND:]
-    return (*errors[: most - len(kept)], *kept)
+    return (*errors[: MOST_LINES - len(kept)], *kept)
 
 
 def _text(raised: Raised) -> Iterator[str]:

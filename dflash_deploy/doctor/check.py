@@ -125,12 +125,10 @@ class DoctorContext:
         return target, self._weights("drafter", Settings.drafter_host_path, plan, plan.pair.drafter)
 
     def _weights(self, role: Role, field: Field[str], plan: Plan, model: Published) -> LocalWeights:
-        directory = self._path(plan.settings[field])
+        path = plan.settings[field]
+        directory = self.deployment.path(path) if self.deployment else Path(path).expanduser().absolute()
         lack, remedy = _lack(directory, role, plan, model.remedy(str(directory), field.name))
         return LocalWeights(role, directory, model.bytes, model.repo, model.gated, lack, remedy)
-
-    def _path(self, written: str) -> Path:
-        return self.deployment.path(written) if self.deployment else Path(written).expanduser().absolute()
 
 
 def _lack(directory: Path, role: Role, plan: Plan, remedy: str) -> tuple[str, str]:

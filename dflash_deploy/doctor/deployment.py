@@ -12,7 +12,7 @@ from pathlib import Path
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.deployment.files import PRIVATE
 from dflash_deploy.deployment.lock import LONGEST_HOLDER
-from dflash_deploy.doctor.check import Check, DoctorContext, LocalWeights, Status, gib
+from dflash_deploy.doctor.check import Check, DoctorContext, Status, gib
 from dflash_deploy.errors import FileRefused, SettingsRefused
 from dflash_deploy.host.ask import Container, has_image, project_containers
 from dflash_deploy.host.machine import DiskRoom, bytes_under, disk_room
@@ -142,7 +142,11 @@ class Need:
 def disk(subject: DoctorContext, plan: Plan) -> Iterator[Check]:
     """Whether each file system has enough free space for everything that will be written to it."""
     together: dict[int, tuple[DiskRoom, list[Need]]] = {}
-    for need in (*_weights_needs(subject), *_engine_needs(subject, plan)):
+    missing = (model for model in subject.weights if not model.there)
+    needs = [
+        Need(f"of the {one.role}", max(one.size - bytes_under(one.directory), 0), one.directory) for one in missing
+    ]
+    for need in (*needs, *_engine_needs(subject, plan)):
         room = disk_room(need.directory)
         if room is None:
             yield Check(
@@ -226,17 +230,6 @@ def _engine_user(subject: DoctorContext, plan: Plan) -> tuple[int, int]:
         status = subject.deployment.env_file.stat()
         return status.st_uid, status.st_gid
     return os.geteuid(), os.getegid()
-
-
-def _weights_needs(subject: DoctorContext) -> Iterator[Need]:
-    for model in subject.weights:
-        if not model.there:
-            yield Need(f"of the {model.role}", _rest(model), model.directory)
-
-
-def _rest(model: LocalWeights) -> int:
-    """Bytes that must still be downloaded; 0 if the directory is larger than the model."""
-    return max(model.size - bytes_under(model.directory), 0)
 
 
 def _engine_needs(subject: DoctorContext, plan: Plan) -> Iterator[Need]:

@@ -41,7 +41,9 @@ OF_THE_PLAN: tuple[tuple[str, Callable[[DoctorContext, Plan], Iterator[Check]]],
 
 def run_checks(subject: DoctorContext) -> tuple[Check, ...]:
     """Run all checks. A check that crashes is reported and the others still run; secrets are redacted."""
-    return tuple(_redacted(subject, _all(subject)))
+    # the token may come from the environment, which the deployment's own redaction does not know
+    redact = Redactor([subject.token])
+    return tuple(replace(check, saw=redact(check.saw), fix=redact(check.fix)) for check in _all(subject))
 
 
 def _all(subject: DoctorContext) -> Iterator[Check]:
@@ -69,10 +71,3 @@ def _timed(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
         saw = f"this check itself failed: {type(problem).__name__}: {problem}"
         seconds = round(time.monotonic() - started, 3)
         yield Check(name, "warning", saw, "please report this; the results of the other checks are valid", seconds)
-
-
-def _redacted(subject: DoctorContext, found: Iterator[Check]) -> Iterator[Check]:
-    """Redact the token: it may come from the environment, which the deployment's own redaction does not know."""
-    redact = Redactor([subject.token])
-    for check in found:
-        yield replace(check, saw=redact(check.saw), fix=redact(check.fix))

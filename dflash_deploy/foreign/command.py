@@ -92,7 +92,12 @@ def variables_of(text: str) -> ForeignRecipe | None:
         return None
     bare = all(ASSIGNMENT.match(line) for _, line in lines)
     if bare and not re.search(r"=\s*\(\s*$", text, re.M):
-        quoted = {number: line.partition("=") for number, line in lines if _is_bare(line.partition("=")[2])}
+        cut = ((number, line.partition("=")) for number, line in lines)
+        quoted = {
+            number: parts
+            for number, parts in cut
+            if _BARE.match(parts[2]) and not re.search(r"\s\w+=", parts[2]) and not _names_engine(parts[2])
+        }
         whole = dict(lines) | {number: f"{name}='{value}'" for number, (name, _, value) in quoted.items()}
         text = "\n".join(whole.get(number, "") for number in range(1, len(text.splitlines()) + 1))
     script = Script()
@@ -101,10 +106,6 @@ def variables_of(text: str) -> ForeignRecipe | None:
         return None
     items = tuple(_variable(name, one_word(of, of[0].line, " ")) for name, of in script.variables.items() if of)
     return ForeignRecipe("variables", items=items) if items else None
-
-
-def _is_bare(value: str) -> bool:
-    return _BARE.match(value) is not None and not re.search(r"\s\w+=", value) and not _names_engine(value)
 
 
 def _other_command(command: ShellCommand) -> Iterator[RecipeItem]:

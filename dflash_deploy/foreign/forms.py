@@ -115,16 +115,14 @@ def _chosen(found: Sequence[ForeignRecipe], service: str) -> ForeignRecipe:
             names = ", ".join(one.name for one in found if one.name) or "none with a name"
             raise RecipeRefused(f"the recipe has no service `{service}` with an engine", hint=f"its engines: {names}")
         return named
-    generating = [one for one in found if not _pools(one)] or list(found)
+    # others serve embeddings or scores, and no text
+    generating = [
+        one for one in found if not any(_POOLING.match(item.name) and _POOLS.match(item.value) for item in one.items)
+    ] or list(found)
     if len(generating) > 1:
         raise SeveralEngines([one.name for one in generating])
     chosen = generating[0]
     return chosen.beside(*(RecipeItem("command", SECOND, one.name, 0) for one in found if one is not chosen))
-
-
-def _pools(recipe: ForeignRecipe) -> bool:
-    """Whether it serves embeddings or scores, and no text."""
-    return any(_POOLING.match(item.name) and _POOLS.match(item.value) for item in recipe.items)
 
 
 def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:

@@ -104,7 +104,8 @@ def pair_of(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ModelPair |
 
 def with_options(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> ForeignRecipe:
     """The recipe with variables that are options of the engine as such, after its own."""
-    kinds = (name for name, one in catalog.engines.items() if one.engine in (engine, _like(engine)))
+    alike = (engine, engine_rules()[engine].like if engine in engine_rules() else "")
+    kinds = (name for name, one in catalog.engines.items() if one.engine in alike)
     known = next((catalog.options_of_variables[name] for name in kinds if name in catalog.options_of_variables), {})
     own, more = list[RecipeItem](), list[RecipeItem]()
     for item in recipe.items:
@@ -121,10 +122,6 @@ def with_options(recipe: ForeignRecipe, engine: str, catalog: Catalog) -> Foreig
             replace(item, kind="argument", name=flag or switch, value=value, written=item.name) if flag else item
         )
     return replace(recipe, items=(*own, *more))
-
-
-def _like(engine: str) -> str:
-    return engine_rules()[engine].like if engine in engine_rules() else ""
 
 
 def named_weights(recipe: ForeignRecipe, engine: str, role: str) -> str:

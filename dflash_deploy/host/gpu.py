@@ -88,15 +88,12 @@ def parse(text: str, asked: tuple[str, ...], fields: tuple[str, ...] = ()) -> It
 
     Cells such as `[N/A]`, `[Not Supported]` and `[Insufficient Permissions]` are empty.
     """
+    originals = {new: old for old, new in _SUCCESSORS.items()}
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(row) != len(asked):
             continue
-        cells = {_original(name): _cell(cell) for name, cell in zip(asked, row, strict=True)}
+        cells = {originals.get(name, name): _cell(cell) for name, cell in zip(asked, row, strict=True)}
         yield {name: cells.get(name, "") for name in fields or asked}
-
-
-def _original(name: str) -> str:
-    return next((old for old, new in _SUCCESSORS.items() if new == name), name)
 
 
 def _cell(text: str) -> str:
@@ -301,17 +298,14 @@ def gpu_processes(program: str | None = None, *, proc: Path = Path("/proc")) -> 
     ]
     identities = {one.pid: container_of(one.pid, proc=proc) for one in listed}
     names = container_names(identity for identity in identities.values() if identity)
-    return tuple(_placed(one, identities[one.pid], names) for one in listed)
+    places = ((one, identities[one.pid]) for one in listed)
+    return tuple(replace(one, container=names.get(identity, identity[:12])) for one, identity in places)
 
 
 def container_of(pid: int, *, proc: Path = Path("/proc")) -> str:
     """The full id of the container that a process runs in; empty if it runs in none."""
     found = _CONTAINER.search(kernel_text(proc / str(pid) / "cgroup"))
     return found[1] if found else ""
-
-
-def _placed(process: GpuProcess, identity: str, names: dict[str, str]) -> GpuProcess:
-    return replace(process, container=names.get(identity, identity[:12]))
 
 
 PROC = Path("/proc")

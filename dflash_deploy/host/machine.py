@@ -54,7 +54,7 @@ def read_facts() -> HostFacts:
         memory_available=memory.get("MemAvailable"),
         gpus=reading.gpus,
         container_engine=docker,
-        native_engines=_installed(),
+        native_engines={name: found for name, one in ENGINES.items() if (found := one.installed()) is not None},
         gpu_problem=reading.problem,
         no_docker=problem,
     )
@@ -72,10 +72,6 @@ def _docker() -> tuple[ContainerEngine | None, tuple[str, str]]:
         return container_engine(), ("", "")
     except EngineMissing as missing:
         return None, (missing.message, missing.hint)
-
-
-def _installed() -> dict[str, InstalledEngine]:
-    return {name: found for name, engine in ENGINES.items() if (found := engine.installed()) is not None}
 
 
 @dataclass(frozen=True)

@@ -134,13 +134,7 @@ def _gid(device: str, address: str, sysfs: Mapping[str, str]) -> int | None:
         owner, _, index = path.rpartition("/gids/")
         if not (owner.startswith(f"infiniband/{device}/ports/") and index.isdigit()):
             continue
-        if sysfs.get(f"{owner}/gid_attrs/types/{index}") == ROCE_V2 and _ipv6(text) == wanted:
-            return int(index)
+        with suppress(ValueError):
+            if sysfs.get(f"{owner}/gid_attrs/types/{index}") == ROCE_V2 and ipaddress.IPv6Address(text) == wanted:
+                return int(index)
     return None
-
-
-def _ipv6(text: str) -> ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.IPv6Address(text)
-    except ValueError:
-        return None

@@ -26,17 +26,14 @@ def address_of(url: str) -> str:
         place = URL("")
     # as it is sent: a name in another script is encoded (IDNA)
     host = place.raw_host.decode("ascii", "replace")
-    if place.scheme not in {"http", "https"} or not is_host(host) or place.userinfo or not _is_port(place.port):
+    is_port = place.port is None or 0 < place.port < 65536
+    if place.scheme not in {"http", "https"} or not is_host(host) or place.userinfo or not is_port:
         # not shown: it may hold a password
         missing = "" if "://" in url else "begin with http:// or https://, "
         raise BadInput(
             "not a valid URL: expected http://HOST:PORT, without credentials", hint=f"{missing}such as http://box:8000"
         )
     return url.rstrip("/").removesuffix("/v1")
-
-
-def _is_port(port: int | None) -> bool:
-    return port is None or 0 < port < 65536
 
 
 def key_in(file: Path | None) -> Secret:

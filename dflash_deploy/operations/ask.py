@@ -17,7 +17,6 @@ from dflash_deploy.client.talk import EncodedPicture, Talk
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.document import Documented
 from dflash_deploy.errors import BadInput, DeployError, EngineNotReady
-from dflash_deploy.intake.documents import BenchRow
 from dflash_deploy.intake.files import MIB, read_argument, read_bytes, shown
 from dflash_deploy.operations.addresses import CHECK_URL, address_of, key_in
 from dflash_deploy.operations.figures import LAST_BASELINE, last_figures
@@ -82,12 +81,9 @@ def _plain(deployment: Deployment) -> BaselineSpeed | None:
     run = last_figures(deployment, LAST_BASELINE)
     if run is None:
         return None
-    times = [row.tpot_ms.mean for row in run.rows if _is_plain(row) and row.tpot_ms is not None and row.tpot_ms.mean]
+    plain = (row.tpot_ms for row in run.rows if row.drafter is False and not row.mtp and row.concurrency == 1)
+    times = [tpot.mean for tpot in plain if tpot is not None and tpot.mean]
     return BaselineSpeed(1000 * len(times) / sum(times), run.measured.at) if times else None
-
-
-def _is_plain(row: BenchRow) -> bool:
-    return row.drafter is False and not row.mtp and row.concurrency == 1
 
 
 @dataclass(frozen=True)
@@ -163,8 +159,9 @@ def question_of(words: str, files: Sequence[str]) -> str:
         words = _read_stdin()
     parts = [_checked(words, "the question")]
     for name in files:
-        text = _read_stdin() if name == STDIN else _read_file(Path(name))
-        parts.append(f"{Path(name).name if name != STDIN else 'standard input'}:\n\n{text}")
+        path = Path(name)
+        text = _read_stdin() if name == STDIN else _checked(read_argument(path, limit=LARGEST_FILE), shown(path))
+        parts.append(f"{path.name if name != STDIN else 'standard input'}:\n\n{text}")
     return "\n\n".join(parts)
 
 
@@ -201,10 +198,6 @@ def _stdin_bytes(limit: int) -> bytes:
     if len(content) > limit:
         raise BadInput(f"standard input has more than {limit // MIB} MiB", hint="no context holds that: send a part")
     return content
-
-
-def _read_file(path: Path) -> str:
-    return _checked(read_argument(path, limit=LARGEST_FILE), shown(path))
 
 
 def read_image(name: str) -> EncodedPicture:

@@ -337,7 +337,8 @@ def bench(
         measured=Measured(**target.description, **circumstances(limits, repeats), context=context),
         workloads=described(sweep.workloads),
     )
-    text = _saved(done, target)
+    saved = {"schema": SCHEMA, "command": "bench", "data": done.document()}
+    text = target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n"
     if save:
         write_output(save, text)
     if report:
@@ -372,11 +373,6 @@ def _keep(done: Benchmark, target: BenchTarget, text: str, reporter: Reporter) -
         keep_figures(target.deployment, text, baseline=baseline)
     except OSError as problem:
         reporter.note(f"the figures are not kept: {problem.strerror}")
-
-
-def _saved(done: Benchmark, target: BenchTarget) -> str:
-    saved = {"schema": SCHEMA, "command": "bench", "data": done.document()}
-    return target.redact(json.dumps(saved, indent=2, ensure_ascii=False)) + "\n"
 
 
 PLACEHOLDER = "/* the document of `bench --save` */"

@@ -65,7 +65,9 @@ def family_named(model: str, drafter: str | None, models_dir: Path, *, search: b
         known = load_catalog().pair(model)
     except UnknownPair:
         drafters = {(pair.drafter.repo or "").lower() for pair in load_catalog().pairs.values()}
-        if not _is_place(model) or model.lower() in drafters:
+        # else it is one word that is misspelt
+        is_place = "/" in model or model.endswith(".gguf") or Path(model).is_dir()
+        if not is_place or model.lower() in drafters:
             raise
     else:
         return None if drafter is None else _with_drafter(known.name, known.family, drafter, finder)
@@ -73,11 +75,6 @@ def family_named(model: str, drafter: str | None, models_dir: Path, *, search: b
     if drafter is not None:
         return describe(target, finder.find(drafter))
     return describe(target, finder.drafter_for(target) if search and not target.drafts else None)
-
-
-def _is_place(model: str) -> bool:
-    """Whether a name is a path or a repository, and not one word that is misspelt."""
-    return "/" in model or model.endswith(".gguf") or Path(model).is_dir()
 
 
 def _with_drafter(name: str, family: Family, drafter: str | None, finder: ModelFinder) -> Family:

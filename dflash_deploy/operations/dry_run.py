@@ -16,7 +16,7 @@ from pathlib import Path
 from dflash_deploy.errors import BadInput
 from dflash_deploy.foreign.forms import read_recipe
 from dflash_deploy.foreign.items import RecipeRefused
-from dflash_deploy.host.ask import CommandOutput, ask
+from dflash_deploy.host.ask import ask
 from dflash_deploy.intake.files import MIB, read_text
 from dflash_deploy.intake.parse import Invalid, parse_object
 
@@ -142,7 +142,8 @@ def recorded(text: str, *, past_checks: bool = False) -> DryRun:
         there = {str(work): ".", str(home): "~", f"{bin_}/": "", place: ".."}
         found = [*_commands(record, environment), *filter(_TRACED.match, traced)][:MOST_RECORDED]
         commands = tuple(_outside(one, there) for one in found)
-    return DryRun(commands, _last_line(done))
+    said = [line for line in done.err.splitlines() if line.strip()]
+    return DryRun(commands, said[-1][-200:] if said else done.problem)
 
 
 def _outside(command: str, there: Mapping[str, str]) -> str:
@@ -156,11 +157,6 @@ def _without_network() -> tuple[str, ...]:
     """The words before a command that take its network away; none if they do not work here."""
     words = ("unshare", "--user", "--map-current-user", "--net")
     return words if ask(*words, "true", timeout=5).good else ()
-
-
-def _last_line(done: CommandOutput) -> str:
-    lines = [line for line in done.err.splitlines() if line.strip()]
-    return lines[-1][-200:] if lines else done.problem
 
 
 def _commands(record: Path, environment: Mapping[str, str]) -> Iterator[str]:

@@ -184,7 +184,9 @@ def plan_from(
     settings = {name: value for name, value in translator.settings.items() if given.get(name) is None}
     off = settings.get(drafting) == "off" and settings.pop(drafting)
     asked = replace(asked, edited={**settings, **choice.edited}, drafter=asked.drafter and not off)
-    plan, failure = (None, missing or _without_model()) if missing or not asked.model else _planned(asked, facts)
+    if missing is None and not asked.model:
+        missing = BadInput("the recipe does not say which model it serves", hint="name it: --model MODEL")
+    plan, failure = (None, missing) if missing else _planned(asked, facts)
     backend = Settings.attention_backend.name
     if plan and backend not in asked.edited and {"fp8-kv-refused", "kv-dtype-refused"} & {f.id for f in plan.errors}:
         asked = replace(asked, edited={**asked.edited, backend: ""})
@@ -217,10 +219,6 @@ def _engine_of_variables(recipe: ForeignRecipe, catalog: Catalog) -> str:
     """The engine of a file of variables: the one it names, else the first."""
     named = next((item.value for item in recipe.items if item.name == Settings.dflash_engine.name), "")
     return catalog.engines[named].engine if named in catalog.engines else DEFAULT
-
-
-def _without_model() -> DeployError:
-    return BadInput("the recipe does not say which model it serves", hint="name it: --model MODEL")
 
 
 def _planned(choice: Choice, facts: HostFacts | None) -> tuple[Plan | None, DeployError | None]:

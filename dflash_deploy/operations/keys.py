@@ -364,7 +364,9 @@ def _written(old: Deployment, keys: Sequence[ApiKey], changed: ApiKey, expected:
     write_keys(new)
     if not _runs(new, adding=HTTPStatus.OK in expected):
         return _change(new, changed, None)
-    status = answered_status(new, changed, expected)
+    with endpoint_of(new, plan_to_stop(new), timeout=PROBE_TIMEOUT) as endpoint:
+        # an engine that does not run reads the keys when it starts
+        status = _status_of_key(endpoint, changed, expected)
     if status is not None and status not in expected:
         raise KeyNotReplaced(
             f"the endpoint answers the key `{changed.name}` with {status}; .env is changed",
@@ -389,13 +391,6 @@ def _runs(deployment: Deployment, *, adding: bool) -> bool:
         if adding:
             return False
         raise
-
-
-def answered_status(deployment: Deployment, key: ApiKey, expected: set[HTTPStatus]) -> int | None:
-    """The status that the engine answers the key, as soon as it is the expected one; `None` without an answer."""
-    with endpoint_of(deployment, plan_to_stop(deployment), timeout=PROBE_TIMEOUT) as endpoint:
-        # an engine that does not run reads the keys when it starts
-        return _status_of_key(endpoint, key, expected)
 
 
 def _status_of_key(endpoint: Endpoint, key: ApiKey, expected: set[HTTPStatus]) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash_deploy.catalog.settings import Described, kind_of, manual
-from dflash_deploy.deployment.directory import Change, Deployment, difference
+from dflash_deploy.deployment.directory import Deployment, difference
 from dflash_deploy.deployment.dotenv import check_keys
 from dflash_deploy.deployment.journal import record
 from dflash_deploy.deployment.lock import locked
@@ -126,7 +126,8 @@ def change(directory: Path, asked: Mapping[str, str]) -> SettingsChanged:
         rows = (
             Changed(row.name, row.good, row.now, "" if row.now else after.values.get(row.name, "")) for row in changed
         )
-        return SettingsChanged(tuple(rows), _restarts(changed), findings)
+        only_door = [row.name for row in changed] == [Settings.dflash_domain.name]
+        return SettingsChanged(tuple(rows), "door" if only_door else "engine", findings)
 
 
 def _found(deployment: Deployment, after: Plan) -> tuple[Finding, ...]:
@@ -140,10 +141,6 @@ def _found(deployment: Deployment, after: Plan) -> tuple[Finding, ...]:
     for error in (finding for finding in new if finding.severity == "error"):
         raise PreflightRefused(f"not written, `up` would refuse it: {error.message}", hint=error.fix)
     return new
-
-
-def _restarts(changed: Sequence[Change]) -> str:
-    return "door" if [row.name for row in changed] == [Settings.dflash_domain.name] else "engine"
 
 
 def settings(directory: Path, word: str = "") -> SettingRows:

@@ -143,6 +143,8 @@ def status(directory: Path) -> Status:
     ending = _ending(plan, runtime, engine, loading=answered.state == "starting")
     memory = runtime.memory()
     door_state = door.state() if door else None
+    known = log_reader_for(plan).costs(runtime.read_log().lines) if answered.state == "ready" else ()
+    costs = [one.id for one in known]
     gpus = ", ".join(f"{gib(used)} of {gib(total)}" for used, total in _gpus())
     return Status(
         endpoint=f"{whole_url(deployment, plan)}/v1" if plan.settings.answers_requests else "",
@@ -157,7 +159,7 @@ def status(directory: Path) -> Status:
         failure=ending.id if ending else None,
         instead=_instead(deployment) if engine.alive else None,
         door=DoorStatus(door_state.phase, door_state.identity or None) if door_state else None,
-        costs=", ".join(_costs(plan, runtime)) or None if answered.state == "ready" else None,
+        costs=", ".join(costs) or None,
     )
 
 
@@ -251,11 +253,6 @@ def _ending(plan: Plan, runtime: Runtime, engine: EngineState, *, loading: bool)
 def _was_asked(engine: EngineState) -> bool:
     """Whether an engine that has ended was asked to."""
     return engine.exit_code in STOPPED if engine.asked is None else engine.asked
-
-
-def _costs(plan: Plan, runtime: Runtime) -> tuple[str, ...]:
-    """Ids of known problems in the log of an engine that answers, which cost it speed or quality."""
-    return tuple(known.id for known in log_reader_for(plan).costs(runtime.read_log().lines))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from dflash_deploy.checks.check import (
     Baseline,
     CheckResult,
     EndpointUnderTest,
-    Explain,
     deployed_endpoint,
     unknown_endpoint,
 )
@@ -138,7 +137,9 @@ def test(
         if baseline:
             stack.enter_context(engine_work(deployment, "test"))
             beside = partial(_restarted, deployment, plan, endpoint, patience, reporter)
-        subject = deployed_endpoint(endpoint, plan, beside, explain=_explaining(deployment, plan))
+        # the answer explains a refused request, else the log of the deployment
+        explain = hints_from(log_reader_for(plan), lambda: runtime_for(deployment, plan).read_log().lines)
+        subject = deployed_endpoint(endpoint, plan, beside, explain=explain)
         done = run_shown(subject, names, deployment.redact, reporter, deployment)
         if baseline:
             record(deployment, "measured", "test", "restarted the engine without its drafter, then with .env")
@@ -171,11 +172,6 @@ def _at_door(deployment: Deployment, plan: Plan, names: set[str], reporter: Repo
     with whole_endpoint(deployment, plan) as endpoint:
         run_checks(deployed_endpoint(endpoint, plan), wanted, show=show)
     return tuple(done)
-
-
-def _explaining(deployment: Deployment, plan: Plan) -> Explain:
-    """What explains a refused request: the answer, then the log of the deployment."""
-    return hints_from(log_reader_for(plan), lambda: runtime_for(deployment, plan).read_log().lines)
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from dflash_deploy.errors import (
     SmokeTestFailed,
     WeightsMissing,
 )
-from dflash_deploy.operations.ask_engine import ask_before_download
 from dflash_deploy.operations.pull import fetch_missing
 from dflash_deploy.operations.reporter import SILENT, Reporter, start_shown
 from dflash_deploy.plan.result import Choice, Plan, RuntimeName
@@ -55,6 +54,8 @@ def with_weights(deployment: Deployment, reporter: Reporter, *, ask: bool) -> Pl
             raise
         try_base_image(plan, reporter)
         if ask:
+            from dflash_deploy.operations.ask_engine import ask_before_download  # noqa: PLC0415 - most starts fetch nothing
+
             ask_before_download(deployment, plan, reporter)
         reporter.note("weights are missing: fetching them, as `dflash-deploy pull` does")
         fetch_missing(deployment, wanted, reporter=reporter)
@@ -182,11 +183,6 @@ class Start:
         except EngineNotReady as problem:
             raise self.restored_after(deployment, problem) from None
 
-    def as_worker(self, deployment: Deployment, plan: Plan) -> bool:
-        """Start an engine that computes for rank 0; whether it had to be started. Raises as `start_and_check`."""
-        with start_shown(self.reporter, deployment.redact) as show:
-            return start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
-
     def restored_after(self, deployment: Deployment, problem: EngineNotReady) -> EngineNotReady:
         """The failure to report, after the last good settings were started again if there are any.
 
@@ -257,7 +253,8 @@ def start(
         answers = plan.settings.answers_requests
         try:
             if not answers:
-                started = how.as_worker(deployment, plan)
+                with start_shown(reporter, deployment.redact) as show:
+                    started = start_worker(deployment, plan, runtime_for(deployment, plan), show=show)
                 return Worker(plan.settings.node_rank, plan.settings.master_addr, "running", plan.runtime, started)
             return replace(_recorded(how.start_and_check(deployment, plan), "up", changed), first=first)
         except EngineNotReady as problem:
@@ -321,13 +318,9 @@ def _recorded(started: Started, command: str, changed: Sequence[Change]) -> Star
     if started.changed:
         what = [f"{row.name}: {row.good or '(empty)'} -> {row.now or '(empty)'}" for row in changed]
         took = f"an answer after {started.seconds:.0f} s"
-        record(started.deployment, "ready", command, "; ".join([took, *what, *_failed_check(started)]))
+        failed = [started.failure.message] if started.failure else []
+        record(started.deployment, "ready", command, "; ".join([took, *what, *failed]))
     return started
-
-
-def _failed_check(started: Started) -> Sequence[str]:
-    failure = started.failure
-    return () if failure is None else (failure.message,)
 
 
 def _safe_changes(deployment: Deployment, plan: Plan, problem: EngineNotReady) -> dict[str, str]:

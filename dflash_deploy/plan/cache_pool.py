@@ -124,7 +124,7 @@ def kinds_of(pair: ModelPair, sizing: Sizing) -> list[Kind]:
     block = _block_tokens(layers, sizing)
     pages = [block * one.per_token or one.state for one in layers]
     largest = max(pages, default=0)
-    if _all_grow(layers):
+    if all(one.per_token and one.window is None for one in layers):
         # one group, in which layers keep pages of different sizes
         return [_kind(one, page, block, sizing) for one, page in zip(layers, pages, strict=True)]
     kinds = []
@@ -140,10 +140,6 @@ def _merged(layers: list[_Layers]) -> list[_Layers]:
     for one in layers:
         merged[one] = merged.get(one, 0) + one.count
     return [one if one.count == count else replace(one, count=count) for one, count in merged.items()]
-
-
-def _all_grow(layers: list[_Layers]) -> bool:
-    return all(one.per_token and one.window is None for one in layers)
 
 
 def _block_tokens(layers: list[_Layers], sizing: Sizing) -> int:

@@ -314,7 +314,12 @@ def ranked(
     Toys are for processors.
     """
     toys = profile.match.gpus == 0
-    found = list(_candidates(profile, catalog, engines, choice, memory))
+    found = []
+    for pair in catalog.pairs.values():
+        if serving := [engine for engine in engines if not obstacles(profile, pair, engine)]:
+            engine = _most_proven(profile, pair, serving)
+            published = published_with(profile, pair, engine, catalog)
+            found.append(RankedPair(profile, pair, engine, choice, memory, published))
     for group in (toys, not toys):
         yield from _in_order([one for one in found if one.pair.toy is group], ORDERS[goal_of(choice)])
 
@@ -337,16 +342,6 @@ def _in_order(found: Sequence[RankedPair], names: Sequence[str]) -> Iterator[Ran
         return
     for _, alike in groupby(sorted(found, key=by), key=by):
         yield from _in_order(list(alike), rest)
-
-
-def _candidates(
-    profile: Profile, catalog: Catalog, engines: Sequence[EngineRelease], choice: Choice, memory: int
-) -> Iterator[RankedPair]:
-    for pair in catalog.pairs.values():
-        serving = [engine for engine in engines if not obstacles(profile, pair, engine)]
-        if serving:
-            engine = _most_proven(profile, pair, serving)
-            yield RankedPair(profile, pair, engine, choice, memory, published_with(profile, pair, engine, catalog))
 
 
 def best(profile: Profile, catalog: Catalog, choice: Choice | None = None) -> Iterator[RankedPair]:

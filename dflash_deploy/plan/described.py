@@ -95,7 +95,7 @@ def describe(target: FoundModel, drafter: FoundModel | None) -> Family:
         )
     node = _as_config(target.node)
     dialect = dialect_of(target.template)
-    name = _slug(target.name)
+    name = re.sub(r"[^a-z0-9.]+", "-", target.name.lower()).strip("-.")[:80] or "model"
     try:
         entry = Target(
             **target.place,
@@ -126,10 +126,6 @@ def describe(target: FoundModel, drafter: FoundModel | None) -> Family:
             f"the headers of {target.name} do not describe a model: {where} {error['msg']}",
             hint="check its config.json, or download it again",
         ) from None
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:80] or "model"
 
 
 def dialect_of(template: str) -> Dialect:

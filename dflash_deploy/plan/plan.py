@@ -87,13 +87,9 @@ def decide(facts: HostFacts, choice: Choice, catalog: Catalog, checkpoints: Chec
     version = installed.version if installed else engine.version
     plan = Plan(profile, pair, engine, version, runtime, decisions, settings, checkpoints)
     plan = replace(plan, memory=_memory(plan, memory), speed=tuple(_speeds(plan)))
-    return replace(plan, weights_of=_weights_of(plan, catalog))
-
-
-def _weights_of(plan: Plan, catalog: Catalog) -> tuple[str, ...]:
-    """The pairs whose target's repository has the name of the target's directory."""
     name = Path(plan.settings.model_host_path).name
-    return tuple(pair.name for pair in catalog.pairs.values() if (pair.target.repo or "").rsplit("/", 1)[-1] == name)
+    repos = {pair.name: pair.target.repo or "" for pair in catalog.pairs.values()}
+    return replace(plan, weights_of=tuple(pair for pair, repo in repos.items() if repo.rsplit("/", 1)[-1] == name))
 
 
 def _profile(facts: HostFacts, choice: Choice, catalog: Catalog) -> Profile:
@@ -241,6 +237,8 @@ def _speeds(plan: Plan) -> Iterator[Speed]:
     """At the concurrencies of SHOWN, and with as many requests as are decoded at the same time. Others wait."""
     copies, sequences = plan.settings.data_parallel_size, plan.settings.max_num_seqs or USUAL_SEQUENCES
     drafts = plan.settings.draft_tokens
+    # of the target's MTP head, to compare the drafter with
+    mtp = drafts if plan.uses_mtp_head else USUAL_MTP_TOKENS if plan.drafting and plan.pair.family.mtp_acceptance else 0
     for concurrency in sorted({*SHOWN, sequences * copies}):
         used = min(copies, concurrency)
         speed = predict(
@@ -248,14 +246,9 @@ def _speeds(plan: Plan) -> Iterator[Speed]:
             plan.pair,
             concurrency=min(-(-concurrency // used), sequences),
             draft_tokens=0 if plan.uses_mtp_head else drafts,
-            mtp_tokens=drafts if plan.uses_mtp_head else _mtp_tokens(plan),
+            mtp_tokens=mtp,
             gpus=(plan.settings.tensor_parallel_size or 1) if copies > 1 else None,
             engine=plan.engine,
         )
         if speed is not None:
             yield replace(speed.of_copies(used), concurrency=concurrency)
-
-
-def _mtp_tokens(plan: Plan) -> int:
-    """Draft tokens of the target's MTP head, to compare the drafter with; 0 if it has none, or nothing is drafted."""
-    return USUAL_MTP_TOKENS if plan.drafting and plan.pair.family.mtp_acceptance else 0

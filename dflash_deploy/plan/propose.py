@@ -222,7 +222,11 @@ def _whole_block(pair: ModelPair) -> Decision:
 def _of_the_machine(basis: Basis) -> Iterator[Decision]:
     profile, choice = basis.profile, basis.choice
     recipe = [(_recipe_origin(basis), basis.recipe.settings)] if basis.recipe else []
-    for origin, settings in (*_machine_settings(profile, basis.engine), *recipe):
+    engine = basis.engine.name
+    chosen = [
+        (f"profile {profile.name} for {engine}", one.settings) for one in profile.engines if one.release == engine
+    ]
+    for origin, settings in ((f"profile {profile.name}", profile.settings), *chosen, *recipe):
         for setting in _chosen(settings, origin):
             if _applies(setting.name, basis):
                 yield setting
@@ -276,13 +280,6 @@ def _applies(name: str, basis: Basis) -> bool:
     if name in OF_THE_DRAFTER and not basis.choice.drafter:
         return False
     return name in setting_names(basis.engine.engine) or name.startswith(("NCCL_", "GLOO_"))
-
-
-def _machine_settings(profile: Profile, engine: EngineRelease) -> Iterator[tuple[str, Mapping[str, CatalogSetting]]]:
-    yield f"profile {profile.name}", profile.settings
-    for chosen in profile.engines:
-        if chosen.release == engine.name:
-            yield f"profile {profile.name} for {engine.name}", chosen.settings
 
 
 def _subset(profile: Profile, facts: HostFacts) -> Iterator[Decision]:

@@ -291,8 +291,8 @@ class Sizer:
             self._length(choice.max_model_len, "--max-model-len", "as requested")
             self._larger_share()
             self._smaller_cache("--max-model-len", sequences=self._held(), exact=True)
-        else:
-            self._within_model()
+        elif self.sizing.max_model_len > (longest := self._pair.shape.context):
+            self._length(longest, f"pair {self._pair.name}", "the longest sequence that the target was made for")
         if choice.max_model_len is not None or goal in {"context", "coding"}:
             self._smaller_cache(f"--goal {goal}" if choice.max_model_len is None else "--max-model-len")
         self._larger_share()
@@ -379,11 +379,6 @@ class Sizer:
             if best == 0:
                 reason = f"the smallest: the speed model expects no gain from drafts at concurrency {concurrency}"
             self._draft_tokens(tokens, "speed model", reason)
-
-    def _within_model(self) -> None:
-        longest = self._pair.shape.context
-        if self.sizing.max_model_len > longest:
-            self._length(longest, f"pair {self._pair.name}", "the longest sequence that the target was made for")
 
     def _within_memory(self, *, fixed_length: bool, fixed_seqs: bool) -> None:
         if not fixed_seqs:

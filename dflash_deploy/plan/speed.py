@@ -227,7 +227,10 @@ def step_seconds(
     shape = pair.shape
     common, experts = _read(pair, verified)
     reading = (common + experts / EXPERTS_REACHED) / bandwidth
-    seconds = _overlapped(reading, verified * _position_seconds(profile, pair) / used)
+    # of arithmetic of one position on one GPU
+    active = (shape.active_parameters or shape.parameters) - shape.vision_parameters
+    position = 2 * active / _arithmetic(profile, pair.target.quantisation)
+    seconds = _overlapped(reading, verified * position / used)
     seconds += shape.layers * LAYER_OVERHEAD + concurrency * SEQUENCE_OVERHEAD
     seconds += concurrency * (positions(draft_tokens) + 1) * _state_bytes(shape) / bandwidth
     layers = shape.layers
@@ -282,12 +285,6 @@ def _overlapped(reading: float, computing: float) -> float:
 def _bandwidth(profile: Profile) -> float:
     reached = UNIFIED_REACHED if profile.hardware.unified else BANDWIDTH_REACHED
     return profile.hardware.bandwidth * 1e9 * reached
-
-
-def _position_seconds(profile: Profile, pair: ModelPair) -> float:
-    """Seconds of arithmetic of one position on one GPU."""
-    active = pair.shape.active_parameters or pair.shape.parameters
-    return 2 * (active - pair.shape.vision_parameters) / _arithmetic(profile, pair.target.quantisation)
 
 
 def _arithmetic(profile: Profile, quantisation: str) -> float:

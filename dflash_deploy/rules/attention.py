@@ -69,7 +69,8 @@ def drafter_backend_is_causal(plan: Plan, facts: HostFacts) -> Finding | None:
     chosen = _drafter_backend(plan)
     if not plan.drafting or chosen is None or chosen.drafts:
         return None
-    usable = dict.fromkeys(b.name for b in plan.engine.attention if _drafts_here(plan, b.name))
+    known = (backend(plan, one.name) for one in plan.engine.attention)
+    usable = dict.fromkeys(one.name for one in known if one is not None and one.drafts)
     return Finding(
         id="drafter-backend-is-causal",
         severity="error",
@@ -78,11 +79,6 @@ def drafter_backend_is_causal(plan: Plan, facts: HostFacts) -> Finding | None:
         fix=f"choose one of {', '.join(usable)}",
         source=chosen.source,
     )
-
-
-def _drafts_here(plan: Plan, name: str) -> bool:
-    known = backend(plan, name)
-    return known is not None and known.drafts
 
 
 def _drafter_backend(plan: Plan) -> Backend | None:

@@ -106,14 +106,9 @@ def _invisible(written: Iterable[str], plan: Plan, facts: HostFacts) -> Iterator
     for gpu in named:
         if gpu.mig:
             yield f"GPU {gpu.index} is split into MIG slices, and none is named", "the engine gets the first slice"
-        if _is_smaller(gpu, plan):
-            size, wanted = (gpu.memory or 0) / GIB, plan.profile.hardware.memory_gib
-            yield f"GPU {gpu.index} is {gpu.name} with {size:.0f} GiB", f"the plan is for {wanted:g} GiB"
-
-
-def _is_smaller(gpu: Gpu, plan: Plan) -> bool:
-    """Whether a GPU has clearly less memory than the profile's."""
-    return gpu.memory is not None and gpu.memory < plan.profile.hardware.memory_gib * GIB * LEAST_SHARE
+        wanted = plan.profile.hardware.memory_gib
+        if gpu.memory is not None and gpu.memory < wanted * GIB * LEAST_SHARE:
+            yield f"GPU {gpu.index} is {gpu.name} with {gpu.memory / GIB:.0f} GiB", f"the plan is for {wanted:g} GiB"
 
 
 def _named(gpus: Sequence[Gpu]) -> str:

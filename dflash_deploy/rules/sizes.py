@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dflash_deploy.catalog.models import Drafter
 from dflash_deploy.host.machine import HostFacts
-from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT, MemoryFit
+from dflash_deploy.plan.memory import GIB, LEAST_CONTEXT
 from dflash_deploy.plan.model_metadata import metadata_of
 from dflash_deploy.plan.result import Finding, Plan
 from dflash_deploy.plan.sizes import OF_MEMORY
@@ -21,7 +20,11 @@ SAFE_UNIFIED = 32768
 @reads_checkpoints
 def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
     """More draft tokens than the drafter's block holds: llama.cpp uses fewer, SGLang warns, vLLM does not check it."""
-    draft_tokens, drafter = plan.settings.dflash_num_spec_tokens, _drafter_on_disk(plan)
+    draft_tokens, drafter = plan.settings.dflash_num_spec_tokens, plan.pair.drafter
+    block = metadata_of(plan.checkpoints.drafter).block_size
+    if block is not None and block > 1:
+        # the drafter on disk overrides the catalog's
+        drafter = drafter.model_copy(update={"block_size": block})
     most = drafter.most_draft_tokens
     if not plan.drafting or draft_tokens is None or draft_tokens <= most:
         return None
@@ -36,12 +39,6 @@ def draft_tokens_exceed_block(plan: Plan, facts: HostFacts) -> Finding | None:
         "dflash_worker_v2.py warns; discussion of z-lab's card: the 16th draft token is accepted at 10 %; "
         "cqingwang/qwen-dflash2-spark: edits accept 15.9 of 16 with a block of 8",
     )
-
-
-def _drafter_on_disk(plan: Plan) -> Drafter:
-    """The catalog's drafter, with the block size of the one on disk if its metadata says it."""
-    block, drafter = metadata_of(plan.checkpoints.drafter).block_size, plan.pair.drafter
-    return drafter.model_copy(update={"block_size": block}) if block is not None and block > 1 else drafter
 
 
 def budget_too_small(plan: Plan, facts: HostFacts) -> Finding | None:
@@ -185,19 +182,16 @@ def sequence_does_not_fit(plan: Plan, facts: HostFacts) -> Finding | None:
     refused = fit.system_bytes is not None and fit.system_bytes - lacking < kept
     if refused:
         message += f": it needs {lacking / GIB:.1f} GiB more, and the system keeps {kept / GIB:.0f} GiB"
+    fewer = f", {Settings.max_num_seqs}" if fit.needed > 1 else ""
     return Finding(
         id="sequence-does-not-fit",
         severity="error" if refused else "warning",
         message=message,
         why="an engine refuses to start if its sequences of the full length do not fit; on unified memory a larger "
         "share takes what the system needs",
-        fix=f"lower {length}{_fewer_sequences(fit)} or {draft_tokens}{_smaller_cache(plan)}",
+        fix=f"lower {length}{fewer} or {draft_tokens}{_smaller_cache(plan)}",
         source="an estimate, plan/memory.py",
     )
-
-
-def _fewer_sequences(fit: MemoryFit) -> str:
-    return f", {Settings.max_num_seqs}" if fit.needed > 1 else ""
 
 
 def _smaller_cache(plan: Plan) -> str:

@@ -201,7 +201,9 @@ def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
     """Two settings that name different drafters: the engine loads the directory."""
     drafter, path = plan.settings.dflash_drafter, plan.settings.drafter_host_path
     bundled = plan.pair.drafter.bundled is not None
-    same = drafter == path if is_directory(drafter) else bundled or _named_after(path, drafter)
+    # a directory has the repository's name, with or without a revision after it
+    named_after = Path(path).name.startswith(drafter.rsplit("/", 1)[-1])
+    same = drafter == path if is_directory(drafter) else bundled or named_after
     if not plan.drafting or same:
         return None
     return Finding(
@@ -211,11 +213,6 @@ def drafter_named_twice(plan: Plan, facts: HostFacts) -> Finding | None:
         why=f"the engine loads the weights in {Settings.drafter_host_path}",
         fix=f"empty {Settings.drafter_host_path}, or set both to the same directory",
     )
-
-
-def _named_after(path: str, repo: str) -> bool:
-    """Whether a directory has a repository's name, with or without a revision after it."""
-    return Path(path).name.startswith(repo.rsplit("/", 1)[-1])
 
 
 @reads_checkpoints

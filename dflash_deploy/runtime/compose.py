@@ -57,7 +57,7 @@ def compose_command(deployment: Deployment, *command: str) -> list[str]:
         "--project-name",
         deployment.project_name,
         "--env-file",
-        str(deployment.settings_file),
+        str(deployment.settings or deployment.env_file),
         *(part for file in files for part in ("-f", str(file))),
         *command,
     ]

@@ -135,7 +135,8 @@ def text_since(log: Path, start: int) -> Iterator[Text]:
         newest = opened.enter_context(open_file(log))
         found = [(newest, _place(newest.fileno()))]
         start = start if start <= found[0][1].end else 0
-        for number in range(_number_of(log) + 1, EARLIER + 1):
+        part = re.search(r"\.log\.(\d)$", log.name)
+        for number in range((int(part[1]) if part else 0) + 1, EARLIER + 1):
             next_before = found[0][1].before
             if next_before <= start:
                 break
@@ -178,11 +179,6 @@ def _numbered(log: Path, number: int) -> Path:
     """An earlier part; the log itself for 0. `log` may be an earlier part too."""
     name = re.sub(r"(?<=\.log)\.\d$", "", log.name)
     return log.with_name(f"{name}.{number}" if number else name)
-
-
-def _number_of(log: Path) -> int:
-    found = re.search(r"\.log\.(\d)$", log.name)
-    return int(found[1]) if found else 0
 
 
 HEAD = 4 * MIB

@@ -59,7 +59,9 @@ class ProcessId:
         while self.alive():
             if time.monotonic() > deadline:
                 return False
-            _reap(self.pid)
+            # reap it, if it is a child of this process
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
             time.sleep(0.05)
         return True
 
@@ -91,9 +93,3 @@ def _held(stat: Path, session: int) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:")), None)
-
-
-def _reap(pid: int) -> None:
-    """Reap a process that has ended, if it is a child of this process."""
-    with suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

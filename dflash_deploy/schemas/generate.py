@@ -34,7 +34,10 @@ def schema_of(name: str) -> Schema:
 
 @cache
 def _generated(name: str) -> Schema:
-    whole = _progress() if name == PROGRESS else _document(name, DOCUMENTS[name])
+    if name == PROGRESS:
+        whole = TypeAdapter(StartProgress).json_schema(mode="serialization", schema_generator=_Generate)
+    else:
+        whole = _document(name, DOCUMENTS[name])
     for one in subschemas(whole):
         _tidy(one)
     title = "a line of --json-stream before the last one" if name == PROGRESS else f"{name} --json"
@@ -115,10 +118,6 @@ def _tidy(schema: Schema) -> None:
         schema["description"] = text[0].upper() + text[1:].rstrip(".") + "."
     if schema.get("type") == "object" and "properties" in schema:
         schema["additionalProperties"] = True
-
-
-def _progress() -> Schema:
-    return TypeAdapter(StartProgress).json_schema(mode="serialization", schema_generator=_Generate)
 
 
 def _document(name: str, known: CommandData) -> Schema:

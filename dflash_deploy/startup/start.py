@@ -68,8 +68,9 @@ def preflight(
     if answers and (foreign := foreign_bind(plan.settings.dflash_bind)) is not None:
         raise PreflightRefused(foreign[0], hint=foreign[1])
     check_models(deployment, plan)
-    if answers:
-        _check_port(plan, runtime)
+    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
+    if answers and not runtime.state().holds(host, port) and listener_on(host, port):
+        raise PortTaken(f"port {port} on {host} is already in use", hint=other_port(host, port))
 
 
 def check_models(deployment: Deployment, plan: Plan) -> None:
@@ -103,16 +104,6 @@ def _check_key(deployment: Deployment) -> None:
         raise PreflightRefused(
             f"{deployment.env_file} contains the API key and other users can read it",
             hint=f"run `chmod 600 {deployment.env_file}`",
-        )
-
-
-def _check_port(plan: Plan, runtime: Runtime) -> None:
-    """Check that no other process listens on the port."""
-    host, port = plan.settings.dflash_bind, plan.settings.dflash_port
-    if not runtime.state().holds(host, port) and listener_on(host, port):
-        raise PortTaken(
-            f"port {port} on {host} is already in use",
-            hint=other_port(host, port),
         )
 
 
@@ -430,15 +421,11 @@ def bring_up(deployment: Deployment, plan: Plan, runtime: Runtime, *, patience: 
     first = plan.profile.first_start
     times = Timekeeper(show, usual_seconds(deployment), first.seconds if first else None)
     question = plan.pair.text.ask
-    start = _started(plan, runtime, times)
-    # a container has no address before it runs
-    with endpoint_of(deployment, plan) as endpoint:
-        waiting = start.waiting(plan, runtime, endpoint, patience=patience)
-        with _stopped_if(start.changed, runtime):
-            answer = waiting.until_ready(question)
+    with _started(deployment, plan, runtime, times, patience) as (changed, endpoint, waiting):
+        answer = waiting.until_ready(question)
         seconds, phases = times.elapsed, times.ended()
         speed, length = _measured(endpoint, question)
-        return Ready(endpoint.url, endpoint.model, runtime.name, start.changed, seconds, answer, speed, length, phases)
+        return Ready(endpoint.url, endpoint.model, runtime.name, changed, seconds, answer, speed, length, phases)
 
 
 def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: ShowProgress) -> bool:
@@ -448,41 +435,20 @@ def start_worker(deployment: Deployment, plan: Plan, runtime: Runtime, *, show: 
     invalid settings end it. Raises what `bring_up` raises.
     """
     preflight(deployment, plan, runtime, joining=True)
-    start = _started(plan, runtime, Timekeeper(show))
-    with endpoint_of(deployment, plan) as endpoint:
-        waiting = start.waiting(plan, runtime, endpoint, patience=SETTLES)
-        with _stopped_if(start.changed, runtime):
-            waiting.until_settled(SETTLES)
-    return start.changed
+    with _started(deployment, plan, runtime, Timekeeper(show), SETTLES) as (changed, _, waiting):
+        waiting.until_settled(SETTLES)
+        return changed
 
 
-@dataclass(frozen=True)
-class _Start:
-    """An engine that was started, or found running: `changed` says which. `cursor` is where its log begins."""
+@contextmanager
+def _started(
+    deployment: Deployment, plan: Plan, runtime: Runtime, times: Timekeeper, patience: float
+) -> Iterator[tuple[bool, Endpoint, Waiting]]:
+    """Start the engine if it does not run with these settings. Docker's failures are diagnosed too.
 
-    changed: bool
-    cursor: str
-    reader: LogReader
-    times: Timekeeper
-
-    def waiting(self, plan: Plan, runtime: Runtime, endpoint: Endpoint, *, patience: float) -> Waiting:
-        """The wait for it."""
-        phases = Phases(plan.engine.engine)
-        return Waiting(
-            runtime,
-            endpoint,
-            self.reader,
-            phases,
-            patience=patience,
-            times=self.times,
-            cursor=self.cursor,
-            found=not self.changed,
-            guard=guard_for(plan, runtime) if self.changed else None,
-        )
-
-
-def _started(plan: Plan, runtime: Runtime, times: Timekeeper) -> _Start:
-    """Start the engine if it does not run with these settings. Docker's failures are diagnosed too."""
+    Yields whether it was started, its endpoint, and the wait for it. If it fails in the block, an engine that was
+    started is stopped, and one that was already running is left.
+    """
     reader, cursor = log_reader_for(plan), runtime.next_line()
     try:
         changed = runtime.start(_narrator(runtime.name, times))
@@ -492,20 +458,28 @@ def _started(plan: Plan, runtime: Runtime, times: Timekeeper) -> _Start:
             raise
         raise explain(EngineNotReady, problem.message, findings) from None
     # the log of an earlier engine is ignored; the log of a running engine is read from its beginning
-    return _Start(changed, cursor if changed else "", reader, times)
-
-
-@contextmanager
-def _stopped_if(changed: bool, runtime: Runtime) -> Iterator[None]:
-    """Stop an engine that fails if this command started it; leave one that was already running."""
-    try:
-        yield
-    except EngineNotReady as problem:
-        if changed:
-            # if stopping fails too, report the first problem
-            with suppress(EngineNotReady):
-                runtime.halt(at_once=isinstance(problem, EngineStopped))
-        raise
+    cursor, guard = (cursor, guard_for(plan, runtime)) if changed else ("", None)
+    # a container has no address before it runs
+    with endpoint_of(deployment, plan) as endpoint:
+        waiting = Waiting(
+            runtime,
+            endpoint,
+            reader,
+            Phases(plan.engine.engine),
+            patience=patience,
+            times=times,
+            cursor=cursor,
+            found=not changed,
+            guard=guard,
+        )
+        try:
+            yield changed, endpoint, waiting
+        except EngineNotReady as problem:
+            if changed:
+                # if stopping fails too, report the first problem
+                with suppress(EngineNotReady):
+                    runtime.halt(at_once=isinstance(problem, EngineStopped))
+            raise
 
 
 def _narrator(runtime: str, times: Timekeeper) -> Narrate:

@@ -110,7 +110,9 @@ def lay_out(
     """
     place.mkdir(parents=True)
     if _checked(directory, role):
-        _copy(directory, place)
+        for entry in directory.iterdir():
+            if _is_metadata(entry) and entry.is_file() and entry.stat().st_size <= LARGEST:
+                (place / entry.name).write_bytes(read_bytes(entry, limit=LARGEST))
         if requested is None or network_is_refused() or _is_complete(place, requested, lock):
             return
     if requested is None or network_is_refused():
@@ -142,7 +144,7 @@ def _names(model: LockedModel, role: Role) -> set[str]:
     """The files of a model that an engine decides from."""
     if role == "drafter":
         return {file.path for file in model.files if file.path in _OF_DRAFTER}
-    return {file.path for file in model.files if _is_small(file)}
+    return {one.path for one in model.files if _is_metadata(PurePosixPath(one.path)) and one.size <= LARGEST}
 
 
 def _files_in(place: Path) -> set[str]:
@@ -164,16 +166,6 @@ def _checked(directory: Path, role: str) -> bool:
     return True
 
 
-def _is_small(file: LockedFile) -> bool:
-    return _is_metadata(PurePosixPath(file.path)) and file.size <= LARGEST
-
-
 def _is_metadata(path: PurePath) -> bool:
     """Whether a name is that of a configuration, a tokenizer or a chat template, and not the index of the weights."""
     return path.suffix in _SUFFIXES and not path.name.startswith(".") and not path.name.endswith(".index.json")
-
-
-def _copy(directory: Path, place: Path) -> None:
-    for entry in directory.iterdir():
-        if _is_metadata(entry) and entry.is_file() and entry.stat().st_size <= LARGEST:
-            (place / entry.name).write_bytes(read_bytes(entry, limit=LARGEST))

@@ -116,7 +116,9 @@ def _gguf_problems(directory: Path, name: str, *, mounted: bool, place: int = 0)
     """
     file = directory / name
     yield from _file_problems(directory, name, mounted=mounted)
-    if not _starts_with(file, MAGIC):
+    with open_file(file) as content:
+        is_gguf = content.read(len(MAGIC)) == MAGIC
+    if not is_gguf:
         yield f"{name} is not a GGUF file"
     try:
         layout = read_layout(file)
@@ -236,11 +238,6 @@ def weight_files(directory: Path) -> list[str]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     return parse_document(read_bytes(index, limit=LARGEST_INDEX), ShardIndex, limit=LARGEST_INDEX).weight_map
-
-
-def _starts_with(file: Path, start: bytes) -> bool:
-    with open_file(file) as content:
-        return content.read(len(start)) == start
 
 
 BLOCK = 8 * 2**20

@@ -153,15 +153,10 @@ def fetch(source: Source, model: LockedModel, directory: Path, options: Download
             with download_client() as client:
                 _fetch_all(Transfer(source, model, client, options), directory, staging, wanted)
         _VerifiedFiles(directory).remember(model.files)
-        _tidy(staging, model)
-    return FetchResult(len(model.files) - len(absent), len(reused), len(wanted))
-
-
-def _tidy(staging: Path, model: LockedModel) -> None:
-    """Remove the partial files of this model. Those of other models stay, so that their downloads can resume."""
-    for file in model.files:
-        for place in part_files(staging, file):
+        # those of other models stay, so that their downloads can resume
+        for place in (part for file in model.files for part in part_files(staging, file)):
             place.unlink(missing_ok=True)
+    return FetchResult(len(model.files) - len(absent), len(reused), len(wanted))
 
 
 def _fetch_all(transfer: Transfer, directory: Path, staging: Path, wanted: Iterable[LockedFile]) -> None:

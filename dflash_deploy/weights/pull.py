@@ -15,7 +15,7 @@ from dflash_deploy.plan.result import Plan
 from dflash_deploy.weights.check import verify
 from dflash_deploy.weights.fetch import missing_files
 from dflash_deploy.weights.hub import Source, resolve
-from dflash_deploy.weights.lock import Lock, LockedFile, LockedModel, Role, needed
+from dflash_deploy.weights.lock import Lock, LockedModel, Role, needed
 
 
 @dataclass(frozen=True)
@@ -129,10 +129,6 @@ def newer_commits(wanted: Iterable[RequestedModel], lock: Lock, source: Source) 
             continue
         now = _resolved(requested, source)
         if now.commit != known.commit:
-            found[known.repo] = tuple(_changes(known.files, now.files))
+            old, new = ({file.path: file for file in files} for files in (known.files, now.files))
+            found[known.repo] = tuple(sorted(path for path in {*old, *new} if old.get(path) != new.get(path)))
     return found
-
-
-def _changes(before: tuple[LockedFile, ...], after: tuple[LockedFile, ...]) -> list[str]:
-    old, new = ({file.path: file for file in files} for files in (before, after))
-    return sorted(path for path in {*old, *new} if old.get(path) != new.get(path))

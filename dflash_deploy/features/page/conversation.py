@@ -63,18 +63,16 @@ class Turn:
         """The answer so far as safe HTML. `steps`: as it was written, with the tokens of each step in one shade."""
         chunks = list(self.chunks)
         if steps:
-            return f'<div class="steps">{"".join(_shaded(chunks))}</div>'
+            steps_of = groupby(chunks, key=lambda chunk: chunk.step)
+            texts = ((step, html.escape("".join(chunk.text for chunk in together))) for step, together in steps_of)
+            shaded = (f'<span class="step{step % 2}">{text}</span>' for step, text in texts)
+            return f'<div class="steps">{"".join(shaded)}</div>'
         thinking = html.escape("".join(chunk.text for chunk in chunks if chunk.thinking))
         answer: str = _MARKDOWN.render("".join(chunk.text for chunk in chunks if not chunk.thinking))
         if not thinking:
             return answer
         shut = "" if not answer else f"<details><summary>Thinking</summary>{thinking}</details>"
         return f'<div class="thinking">{shut or thinking}</div>{answer}'
-
-
-def _shaded(chunks: Sequence[TalkChunk]) -> Iterator[str]:
-    for step, together in groupby(chunks, key=lambda chunk: chunk.step):
-        yield f'<span class="step{step % 2}">{html.escape("".join(chunk.text for chunk in together))}</span>'
 
 
 class Dialogue:

@@ -289,23 +289,20 @@ def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
         raise Refused(
             "llama.cpp serves from one machine only", hint=f"empty {Settings.nodes}, or choose another engine"
         )
+    kind = settings.kv_cache_dtype
     return [
         "--model",
         settings.target,
-        *_endpoint(settings),
+        *(["--alias", ",".join(settings.served_model_name)] if settings.served_model_name else []),
+        # its web page needs no key
+        *("--metrics", "--no-webui"),
         *_limits(settings, build, fork=fork),
-        *_numerics(settings),
+        *("--flash-attn", "on"),
+        *(("--cache-type-k", kind, "--cache-type-v", kind) if kind not in {"", "auto"} else ()),
         *_prompting(settings),
         *_speculation(settings.speculation, build, fork=fork),
         *settings.extra_args,
     ]
-
-
-def _endpoint(settings: Settings) -> Iterator[str]:
-    if settings.served_model_name:
-        yield from ("--alias", ",".join(settings.served_model_name))
-    # its web page needs no key
-    yield from ("--metrics", "--no-webui")
 
 
 def _limits(settings: Settings, build: Build, *, fork: bool) -> Iterator[str]:
@@ -326,12 +323,6 @@ def _limits(settings: Settings, build: Build, *, fork: bool) -> Iterator[str]:
     if not build.cpu:
         # all layers on the GPU: the plan refuses a model that does not fit, instead of running it slowly
         yield from ("--n-gpu-layers", "99")
-
-
-def _numerics(settings: Settings) -> Iterator[str]:
-    yield from ("--flash-attn", "on")
-    if settings.kv_cache_dtype not in {"", "auto"}:
-        yield from ("--cache-type-k", settings.kv_cache_dtype, "--cache-type-v", settings.kv_cache_dtype)
 
 
 def _prompting(settings: Settings) -> Iterator[str]:

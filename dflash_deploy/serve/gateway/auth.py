@@ -143,11 +143,8 @@ class DenyByDefault:
 
     def _opened(self, scope: Scope) -> Scope:
         """The scope with the first key, in a copy: the server may log its own."""
-        return {**scope, "headers": self._with_first_key(scope)}
-
-    def _with_first_key(self, scope: Scope) -> list[tuple[bytes, bytes]]:
         others = [(name, value) for name, value in scope["headers"] if name not in {AUTHORIZATION, *BARE_KEYS}]
-        return [*others, (AUTHORIZATION, self._first)]
+        return {**scope, "headers": [*others, (AUTHORIZATION, self._first)]}
 
 
 class Refusals:

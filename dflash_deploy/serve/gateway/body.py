@@ -216,7 +216,8 @@ def parsed(body: bytes) -> Request:
     except (ValueError, RecursionError):
         raise ErrorAnswer(400, "the body is not valid JSON", "invalid_json") from None
     for name in _CONVERSATIONS:
-        if isinstance(request.said, dict) and _length(request.said.get(name)) > MOST_MESSAGES:
+        turns = request.said.get(name) if isinstance(request.said, dict) else None
+        if isinstance(turns, list) and len(turns) > MOST_MESSAGES:
             raise ErrorAnswer(400, f"`{name}` has more than {MOST_MESSAGES} entries", "request_too_large")
     # and engines read UTF-8 only, or guess differently
     if repeated or b"\0" in body:
@@ -262,7 +263,3 @@ async def _whole(scope: Scope, receive: Receive, most: int) -> bytes | None:
 def _whole_number(text: str) -> int | float:
     """A number. Python refuses to convert thousands of digits, which engines read as an imprecise one."""
     return int(text) if len(text) < 40 else float(text)
-
-
-def _length(value: object) -> int:
-    return len(value) if isinstance(value, list) else 0

@@ -136,7 +136,7 @@ class Contract:
         status, body = await ask_inside(self._app, scope, MODELS, self._authorization)
         if status != HTTPStatus.OK:
             return False
-        found = [one for one in _list_of(body) if isinstance(one, dict) and one.get("id") == unquote(name)]
+        found = [one for one in _dicts(json_object(body).get("data")) if one.get("id") == unquote(name)]
         if not found:
             raise self._unknown_model(name)
         content = json.dumps(found[0]).encode()
@@ -474,8 +474,3 @@ def _without_effort(said: dict[str, Any]) -> bool:
         return False
     del said["reasoning_effort"]
     return True
-
-
-def _list_of(body: bytes) -> list[Any]:
-    data = json_object(body).get("data")
-    return data if isinstance(data, list) else []

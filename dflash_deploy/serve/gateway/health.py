@@ -97,13 +97,17 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
         # asking for a token would wake it
         return ""
     metrics = _get(port, "/metrics", _key(environment), LISTENS) or ""
-    counts = _digest(metrics)
-    if not counts:
+    counted = _COUNTS.findall(metrics)
+    if not counted:
+        # another engine than vLLM
         return HANGS if hangs else ""
+    counts = sha256("\n".join(counted).encode()).hexdigest()[:16]
     before = _read(place)
     progress = Evidence.COUNTED
     if counts == before.counts:
-        due = _at_work(metrics) or before.silent > 0 or moment - before.asked > ASK_EVERY
+        # with requests running or waiting, an engine with unchanged counters is not idle
+        at_work = any(float(value) > 0 for value in _REQUESTS.findall(metrics))
+        due = at_work or before.silent > 0 or moment - before.asked > ASK_EVERY
         progress = _asked(port, environment) if due else Evidence.UNTESTED
     memory, kill = after(before, moment, counts, progress)
     _write(place, memory)
@@ -114,17 +118,6 @@ def check(port: int, environment: Mapping[str, str], place: Path = MEMORY, *, no
         limit = f"; {RESTARTS} restarts within an hour did not help" if len(memory.restarts) >= RESTARTS else ""
         return f"checks without progress: {memory.silent}{limit}"
     return HANGS if hangs else ""
-
-
-def _digest(text: str) -> str:
-    """A digest of vLLM's counters; empty for metrics of another engine."""
-    found = _COUNTS.findall(text)
-    return sha256("\n".join(found).encode()).hexdigest()[:16] if found else ""
-
-
-def _at_work(text: str) -> bool:
-    """Whether requests are running or waiting: an engine with unchanged counters is then not idle."""
-    return any(float(value) > 0 for value in _REQUESTS.findall(text))
 
 
 def _asked(port: int, environment: Mapping[str, str]) -> Evidence:

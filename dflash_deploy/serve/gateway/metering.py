@@ -276,7 +276,9 @@ class Metered:
                 headers = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
                 message = {**message, "headers": headers}
             elif status == 200 and not message.get("more_body", False):
-                message = {**message, "body": _ended(message.get("body", b"")) + self._usage.exposition()}
+                text = message.get("body", b"")
+                end = b"\n" if text and not text.endswith(b"\n") else b""
+                message = {**message, "body": text + end + self._usage.exposition()}
             await answer.send(message)
 
         await self._app({**scope, "headers": kept}, unread(receive), pass_on)
@@ -286,7 +288,3 @@ def _limited(key: Accepted, wait: int) -> ErrorAnswer:
     said = f"the limit of the key `{key.name}` is reached: try again in {wait} s"
     again = [(b"retry-after", str(wait).encode())]
     return ErrorAnswer(429, said, "rate_limit_exceeded", again)
-
-
-def _ended(text: bytes) -> bytes:
-    return text if not text or text.endswith(b"\n") else text + b"\n"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -182,15 +183,10 @@ class Nvfp4AwqLinearMethod(LinearMethodBase):  # type: ignore[misc]
         # without any tensor the weights do not come from a checkpoint, as with --load-format dummy
         if not self._loaded:
             return
-        for name, part in self._expected(layer):
+        count = len(self._sizes.outputs)
+        for name, part in product((name for name in REQUIRED if hasattr(layer, name)), range(count)):
             if (name, part) not in self._loaded:
-                count = len(self._sizes.outputs)
                 raise BadTensor(f"{self._name_of(part if count > 1 else None, count)}.{name}", "is missing")
-
-    def _expected(self, layer: torch.nn.Module) -> Iterator[tuple[str, int]]:
-        for name in REQUIRED:
-            if hasattr(layer, name):
-                yield from ((name, part) for part in range(len(self._sizes.outputs)))
 
 
 def _rows(layer: torch.nn.Module, sizes: Geometry, shard: Shard) -> int | None:

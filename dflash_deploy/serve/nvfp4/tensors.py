@@ -39,16 +39,15 @@ def check_form(name: str, shape: tuple[int, ...], dtype: str, *, rows: int | Non
     """
     shapes, dtypes = _FORMS[name.rpartition(".")[2]]
     wanted = shapes(rows, columns)
-    if dtype in dtypes and any(_fits(shape, form) for form in wanted):
+    fitting = (form for form in wanted if len(form) == len(shape))
+    if dtype in dtypes and any(
+        all(want is None or got == want for got, want in zip(shape, form, strict=True)) for form in fitting
+    ):
         return
     form = ", ".join("any" if size is None else str(size) for size in wanted[0])
     raise BadTensor(
         name, f"has shape ({', '.join(map(str, shape))}) and dtype {dtype}; {ALGORITHM} wants ({form}) and {dtypes[0]}"
     )
-
-
-def _fits(shape: tuple[int, ...], form: tuple[int | None, ...]) -> bool:
-    return len(shape) == len(form) and all(want is None or got == want for got, want in zip(shape, form, strict=True))
 
 
 def parts_of(shard: Shard, count: int) -> tuple[int, ...]:
