@@ -188,8 +188,7 @@ def run_command(
         report.failure.detail = _those_there_are()
     # a command may replace the key: neither the old one nor the new one is shown
     redact = Redactor([*known, *_secrets(directory)])
-    if report.failure is not None and not isinstance(report.failure, NoDeployment) and not kwargs.get("url"):
-        report.failure.hint = _for(directory, report.failure.hint)
+    _place_hint(report.failure, directory, remote=bool(kwargs.get("url")))
     report = _cut(report, about.name, redact)
     if as_json or in_lines:
         whole = document(about.name, report.data, report.findings, report.failure)
@@ -222,11 +221,11 @@ _PLACELESS = re.compile(
 )
 
 
-def _for(directory: Path, hint: str) -> str:
-    """A hint whose commands work on the deployment that this command worked on."""
-    with suppress(DeployError, OSError):
-        return _PLACELESS.sub(lambda found: f"{found[1]}{there(directory)}`", hint)
-    return hint
+def _place_hint(failure: DeployError | None, directory: Path, *, remote: bool) -> None:
+    """Let the commands of a hint work on the deployment that this command worked on, if that was not another host."""
+    if failure is not None and not isinstance(failure, NoDeployment) and not remote:
+        with suppress(DeployError, OSError):
+            failure.hint = _PLACELESS.sub(lambda found: f"{found[1]}{there(directory)}`", failure.hint)
 
 
 def _those_there_are() -> str:
