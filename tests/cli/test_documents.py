@@ -55,7 +55,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def output_of(shown: Shown, here: Path) -> str:
     """Standard output of a command in a fresh directory, which has a deployment if the command reads one."""
     if leaf(shown) in READS_A_DEPLOYMENT and "--profile" not in shown.words:
-        initialise("--profile", "cpu", "--runtime", "native", at=here)
+        initialise("--profile", "cpu", "--runtime", "native", "--port", "8000", at=here)
         names = [word for word in shown.words[2:3] if not word.startswith("-")]
         if "--key" in shown.words:
             names = [shown.words[shown.words.index("--key") + 1]]

@@ -65,6 +65,11 @@ def one_line(ran: Ran, message: str, hint: str) -> None:
     assert hinted.startswith(f"  hint: {hint}")
 
 
+def started(deployment: Path) -> str:
+    """How the hint begins."""
+    return f"start it first: `dflash-deploy up --dir {deployment}`; "
+
+
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("deployment")
@@ -77,7 +82,7 @@ def test_test_is_one_line(deployment: Path, state: str) -> None:
     make, message = STATES[state]
     with make() as port:
         edit_env(deployment, DFLASH_PORT=str(port))
-        one_line(invoke("test", "--dir", str(deployment)), message.format(port), "start it first: `dflash-deploy up`; ")
+        one_line(invoke("test", "--dir", str(deployment)), message.format(port), started(deployment))
         document = invoke("test", "--dir", str(deployment), "--json").document
         url = f"http://127.0.0.1:{port}/v1"
         # with a name for the model, no other request is made before the checks
@@ -85,7 +90,7 @@ def test_test_is_one_line(deployment: Path, state: str) -> None:
     assert (document["command"], document["status"], document["data"]) == ("test", "failed", {})
     assert document["error"]["code"] == ExitCode.NOT_READY
     assert document["error"]["message"].startswith(message.format(port))
-    assert document["error"]["hint"].startswith("start it first: `dflash-deploy up`; ")
+    assert document["error"]["hint"].startswith(started(deployment))
 
 
 @pytest.mark.parametrize("command", ["bench", "tune", "test --baseline"])
@@ -93,7 +98,7 @@ def test_so_are_the_other_commands_that_measure(deployment: Path, command: str) 
     port = free_port()
     edit_env(deployment, DFLASH_PORT=str(port))
     message = f"nothing answers on http://127.0.0.1:{port}: "
-    one_line(invoke(*command.split(), "--dir", str(deployment)), message, "start it first: `dflash-deploy up`; ")
+    one_line(invoke(*command.split(), "--dir", str(deployment)), message, started(deployment))
 
 
 def test_an_address_where_nothing_answers_is_not_measured() -> None:

@@ -69,7 +69,8 @@ def test_without_fix_the_failure_says_what_fix_would_do_and_nothing_is_written(s
     code, document, shown = stage.run()
     assert code is ExitCode.NOT_READY
     assert document["error"]["message"].endswith("the GPU ran out of memory")
-    assert "up --fix` writes MAX_NUM_BATCHED_TOKENS=1024 MAX_NUM_SEQS=2" in document["error"]["hint"]
+    offer = f"up --fix --dir {stage.directory}` writes MAX_NUM_BATCHED_TOKENS=1024 MAX_NUM_SEQS=2"
+    assert offer in document["error"]["hint"]
     assert document["data"]["failure"] == "gpu-out-of-memory"
     assert "Tried to allocate 2.50 GiB" in shown
     assert (stage.directory / ".env").read_bytes() == before
