@@ -218,14 +218,15 @@ def _options(key: str, value: object, script: Script, lines: _Lines) -> Iterator
 
 def _variables(written: object, script: Script, lines: _Lines) -> Iterator[RecipeItem]:
     """Variables of a service: a mapping, a list of NAME=VALUE, or the entries of a pod."""
-    named = written.items() if isinstance(written, dict) else ()
-    entries = [{"name": name, "value": "" if value is None else value} for name, value in named]
-    for entry in entries or (written if isinstance(written, list) else ()):
-        name, given, text = str(entry).partition("=")
+    if isinstance(written, dict):
+        written = [{"name": name, "value": "" if value is None else value} for name, value in written.items()]
+    for entry in written if isinstance(written, list) else ():
         if isinstance(entry, dict):
-            name, text = str(entry.get("name", "")), _scalar(entry.get("value"))
-            given = "" if entry.get("value") is None else "="
-        word = script.text(text) if given else ShellWord("", 0, f"${name}")
+            name, value = str(entry.get("name", "")), entry.get("value")
+        else:
+            name, given, text = str(entry).partition("=")
+            value = text if given else None
+        word = ShellWord("", 0, f"${name}") if value is None else script.text(_scalar(value))
         yield RecipeItem("variable", name, word.text, lines.of(name), word.unset)
 
 

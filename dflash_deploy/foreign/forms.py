@@ -129,9 +129,11 @@ def _script(text: str, compose: Compose | None) -> Sequence[ForeignRecipe]:
     """A command or script; else the variables of an `.env`, or what a script writes to a file."""
     try:
         found = variables_of(text) or recipe_of_script(text) or _in_prose(text)
-    except RecipeRefused as problem:
+    except HasLogic:
+        raise
+    except RecipeRefused:
         # a text with an apostrophe may have a line that is a command, or be a document of another program
-        if isinstance(problem, HasLogic) or (not (found := _in_prose(text)) and not is_document(text)):
+        if not (found := _in_prose(text)) and not is_document(text):
             raise
     if found:
         return (found,)

@@ -349,8 +349,7 @@ class Translator:
         if rule.comes_with and any(one in self.written for one in rule.comes_with):
             return self._as(item, "not-taken", "", f"comes with {rule.comes_with[0]}, which is not taken over")
         if rule.role:
-            row: Translated = getattr(self, f"_{rule.role}")(item)
-            return row
+            return self._by_role(item, rule.role)
         if item.value in rule.instead or (rule.setting and (not rule.values or item.value in rule.values)):
             return self._by_value(item, rule)
         if applies and (why := rule.dangerous or rule.superseded):
@@ -377,6 +376,20 @@ class Translator:
         row = self._set(item, found, number)
         shared = rule.per and number != value and row.fate == "taken"
         return replace(row, why="theirs is for all sequences together") if shared else row
+
+    def _by_role(self, item: RecipeItem, role: str) -> Translated:
+        read = {
+            "model": self._model,
+            "drafter": self._drafter,
+            "file": self._file,
+            "served": self._served,
+            "port": self._port,
+            "quantization": self._quantization,
+            "image": self._image,
+            "publish": self._published,
+            "mount": self._mount,
+        }
+        return read[role](item)
 
     def _served(self, item: RecipeItem) -> Translated:
         return self._set(item, Settings.served_model_name, " ".join(re.findall(r"[^\s,]+", item.value)))
@@ -542,7 +555,7 @@ class Translator:
         rule = container_rules().options.get(item.name)
         return self._by_rule(item, rule) if rule else self._as(item, "not-taken", "", "nothing here depends on it")
 
-    def _publish(self, item: RecipeItem) -> Translated:
+    def _published(self, item: RecipeItem) -> Translated:
         *address, outer, _ = ["", "", *item.value.rsplit(":", 2)][-3:] if ":" in item.value else ["", item.value, ""]
         if self.recipe.form.startswith("pod") or not outer.isdigit():
             return self._as(item, "not-taken", "", "the service of the cluster publishes the endpoint")

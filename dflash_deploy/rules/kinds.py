@@ -20,6 +20,11 @@ def reads_checkpoints(rule: Rule) -> Rule:
     return rule
 
 
+def is_about_checkpoints(rule: Rule) -> bool:
+    """Whether a rule is marked with `reads_checkpoints`."""
+    return "reads_checkpoints" in vars(rule)
+
+
 def backend(plan: Plan, name: str) -> Backend | None:
     """The release's entry for an attention backend on the planned GPU; `None` if it does not run there."""
     return backend_on(plan.profile, plan.engine, name)

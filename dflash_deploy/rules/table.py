@@ -21,7 +21,7 @@ from dflash_deploy.plan.memory import GIB
 from dflash_deploy.plan.plan import NO_CHECKPOINTS, decide
 from dflash_deploy.plan.result import Checkpoints, Choice, Finding, Plan
 from dflash_deploy.rules import arguments, attention, drafter, endpoint, machine, numerics, parallel, sizes, weights
-from dflash_deploy.rules.kinds import Rule
+from dflash_deploy.rules.kinds import Rule, is_about_checkpoints
 
 RULES: tuple[Rule, ...] = (
     *machine.RULES,
@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 # Rules that read config.json or a GGUF header of target and drafter, which `pull` fetches before the weights.
-CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if "reads_checkpoints" in vars(rule))
+CHECKPOINT_RULES: tuple[Rule, ...] = tuple(rule for rule in RULES if is_about_checkpoints(rule))
 
 
 def judge(plan: Plan, facts: HostFacts, rules: Iterable[Rule] = RULES) -> Iterator[Finding]:

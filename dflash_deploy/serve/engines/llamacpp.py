@@ -295,9 +295,11 @@ def _arguments(settings: Settings, build: Build, *, fork: bool) -> list[str]:
         settings.target,
         *(["--alias", ",".join(settings.served_model_name)] if settings.served_model_name else []),
         # its web page needs no key
-        *("--metrics", "--no-webui"),
+        "--metrics",
+        "--no-webui",
         *_limits(settings, build, fork=fork),
-        *("--flash-attn", "on"),
+        "--flash-attn",
+        "on",
         *(("--cache-type-k", kind, "--cache-type-v", kind) if kind not in {"", "auto"} else ()),
         *_prompting(settings),
         *_speculation(settings.speculation, build, fork=fork),
