@@ -12,11 +12,11 @@ import pytest
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
-from tests.support.commands import wait_until
+from tests.support.commands import HANGS, wait_until
 from tests.support.composed import closed_in, composed, container_of, docker, inspected, key_is_hidden
 from tests.support.container_engine import Engine
 from tests.support.faults import Fault, Patient, shows
-from tests.support.llamacpp_routes import HANGS, opened
+from tests.support.llamacpp_routes import opened
 from tests.support.onlooker import seen_by_another_user
 from tests.support.standin_llamacpp import ensure_server_image
 

@@ -12,8 +12,8 @@ import pytest
 
 from dflash_deploy.deployment.directory import Deployment
 from tests.support.cli import dflash, edit_env
+from tests.support.commands import HANGS
 from tests.support.llamacpp_native import connect, init, server_of
-from tests.support.llamacpp_routes import HANGS
 
 LIMIT = 3  # HANG_SECONDS of the deployment
 

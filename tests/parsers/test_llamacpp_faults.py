@@ -22,10 +22,9 @@ from dflash_deploy.serve.engines.installed import WHEEL_SERVER, llama_server_of_
 from dflash_deploy.serve.engines.llamacpp import ARCHITECTURES, OF_BUILD
 from tests.support import gguf
 from tests.support.cli import dflash, edit_env
-from tests.support.commands import wait_until
+from tests.support.commands import HANGS, wait_until
 from tests.support.faults import Fault, Patient, recovered, shows
 from tests.support.llamacpp_native import init, processes, server_of
-from tests.support.llamacpp_routes import HANGS
 
 CUT = 100_000  # bytes that a truncated file lacks
 

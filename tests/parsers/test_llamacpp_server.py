@@ -25,9 +25,9 @@ from dflash_deploy.client.rereading import REREADERS
 from dflash_deploy.deployment.directory import Deployment
 from dflash_deploy.errors import ExitCode
 from tests.support.cli import dflash, edit_env
-from tests.support.commands import eventually, wait_until
+from tests.support.commands import HANGS, eventually, wait_until
 from tests.support.llamacpp_native import connect, processes, started, without_drafter
-from tests.support.llamacpp_routes import HANGS, opened
+from tests.support.llamacpp_routes import opened
 from tests.support.llamacpp_server import convert
 from tests.support.onlooker import seen_by_another_user
 from tests.support.schemas import data_problems

@@ -12,12 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.commands import apt_install, is_installed, wait_until
+from tests.support.commands import HANGS, apt_install, is_installed, wait_until
 from tests.support.ports import free_port
 
 DRIVER = "chromedriver"
 CHROMIUM = "chromium"
-HANGS = 300.0  # seconds after which something counts as hung
 
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--force-device-scale-factor=1")
 

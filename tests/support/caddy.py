@@ -13,7 +13,8 @@ from pathlib import Path
 
 from dflash_deploy.assets import asset
 from tests.support.attacked import Endpoint
-from tests.support.door import HANGS, until
+from tests.support.commands import HANGS
+from tests.support.door import until
 from tests.support.ports import free_port
 
 _OPTIONS = """\

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+HANGS = 300.0  # seconds after which something counts as hung
+
 
 def command_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment with these variables laid over it, and system programs on its PATH."""
@@ -77,7 +79,7 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def eventually(true: Callable[[], bool], seconds: float = 300.0) -> None:
+def eventually(true: Callable[[], bool], seconds: float = HANGS) -> None:
     """Wait until it is true. After this time it counts as hung, and the test fails."""
     assert wait_until(true, seconds), "it did not become true"
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.commands import HANGS
 from tests.support.parsers.fetch import REPOSITORY
 from tests.support.ports import free_port
 
 KEY, FURTHER = "the-first-key-0123456789", "another-key-0123456789"
-HANGS = 300.0  # seconds after which something counts as hung
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ import httpx
 
 from dflash_deploy.assets import asset
 from dflash_deploy.serve.engines.llamacpp import ROUTES
-from tests.support.commands import wait_until
+from tests.support.commands import HANGS, wait_until
 from tests.support.ports import free_port
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 
-HANGS = 300.0  # seconds after which something counts as hung
 KEY = "only-for-this-test-0123456789"
 
 

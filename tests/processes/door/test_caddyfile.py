@@ -14,7 +14,8 @@ from dflash_deploy.assets import asset
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.gateway.keys import BELOW, INFERENCE, LIVENESS, document_of
 from tests.support.caddy import AUTHORITY, Published, program, published, running
-from tests.support.door import HANGS, KEY, Door, opened, until
+from tests.support.commands import HANGS
+from tests.support.door import KEY, Door, opened, until
 from tests.support.ports import free_port, http_port
 
 ALICE = "key-of-alice-0123456789"

@@ -16,7 +16,8 @@ import pytest
 from dflash_deploy.serve.door.awake import Awake, WakeTimes
 from dflash_deploy.serve.gateway.asgi import Message, Receive, Scope, Send
 from dflash_deploy.serve.gateway.health import check
-from tests.support.door import HANGS, KEY, Door, opened, until
+from tests.support.commands import HANGS
+from tests.support.door import KEY, Door, opened, until
 
 IDLE = "0.02"  # minutes
 

@@ -21,7 +21,8 @@ from aiohttp import web
 
 from dflash_deploy.serve.door.listener import server_of
 from dflash_deploy.serve.gateway.connections import WaitingConnections
-from tests.support.door import FURTHER, HANGS, KEY, Door, opened, start, until
+from tests.support.commands import HANGS
+from tests.support.door import FURTHER, KEY, Door, opened, start, until
 from tests.support.parsers.fetch import REPOSITORY
 
 

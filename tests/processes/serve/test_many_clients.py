@@ -10,7 +10,8 @@ import pytest
 
 from dflash_deploy.serve.api_keys import ApiKey
 from dflash_deploy.serve.gateway.keys import document_of
-from tests.support.door import HANGS, Door, opened
+from tests.support.commands import HANGS
+from tests.support.door import Door, opened
 
 ALICE = "key-of-alice-0123456789"
 CLIENTS, EACH, LIMIT = 32, 6, 4
