@@ -115,7 +115,8 @@ FAULTS: dict[str, tuple[list[Fault], float]] = {
     "429 with a date": ([too_many(1, as_date=True)], 1.05),
     "rate limit in the Hub's headers": ([rate_limited(1)], 1.05),
     "a burst of 500, 502, 503, 504": ([broken(500), broken(502), broken(503), broken(504)], 1.05),
-    "stall": ([Stall(500_000, 3.0)], 1.05),
+    # longer than the download: what is sent to a client that has left would count
+    "stall": ([Stall(500_000, 600.0)], 1.05),
     "wrong bytes": ([Flip(1234)], 2.05),
     "another ETag between ranges": ([Cut(1_000_000), Republished("other")], 2.2),
     # what was on its way when the answer was refused counts as sent

@@ -22,7 +22,7 @@ from tests.processes.runtime.test_supervisor import eventually
 from tests.support.scripted import ScriptedRuntime
 
 MIB = 2**20
-EATS = 1024 * MIB
+EATS = 6144 * MIB  # more than engines of other tests give back meanwhile
 SPARED = 600 * MIB
 
 EATER = f"""
